@@ -1,0 +1,62 @@
+"""How every command line of ours behaves: results on stdout, progress on stderr, exit code 0, 1 or 2.
+
+0: done. 1: the verdict is no. 2: could not do it; one message says what, expected, found and what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from rich.console import Console
+
+from artifacts.errors import StageError
+
+DONE, VERDICT_NO, COULD_NOT = 0, 1, 2
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with no abbreviations, defaults shown, and refusals in the house's form."""
+
+    def __init__(self, **options: object) -> None:
+        settings: dict[str, object] = {
+            "allow_abbrev": False,
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            **options,
+        }
+        super().__init__(**settings)  # type: ignore[arg-type]  # argparse's own keywords, passed through
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line with exit code 2."""
+        self.exit(COULD_NOT, f"error: {message}\n  do:       {self.prog} --help\n")
+
+
+def stderr() -> Console:
+    """The console for progress; results never go there."""
+    return Console(stderr=True, highlight=False)
+
+
+def stdout() -> Console:
+    """The console for results; as wide as the terminal, and 120 columns where there is none."""
+    width = None if sys.stdout.isatty() else 120
+    return Console(highlight=False, width=width, soft_wrap=False)
+
+
+def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command's `main` and end the process with its exit code; a `StageError` is printed and ends it with 2."""
+    try:
+        code = main(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except StageError as error:
+        print("\n".join(f"error: {problem}" for problem in error.problems), file=sys.stderr)
+        code = COULD_NOT
+    except KeyboardInterrupt:
+        print("error: interrupted; nothing half-written was left", file=sys.stderr)
+        code = COULD_NOT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = COULD_NOT
+    sys.exit(code)

@@ -1,0 +1,114 @@
+"""Where everything of one model lies: `OUT/<model>/` and the names in it.
+
+::
+
+    onnx/               one folder for every graph, because they share one data file
+      model.onnx_data     all weights, once: the checkpoint's BF16 bits, written by export, never touched again
+      rotary.onnx_data    cos and sin tables, BF16 and FP32, made by the checkpoint's rotary module in export
+      export.onnx         the raw export
+      model.onnx          fused, concatenated cache, logits of the last position
+      model_linear.onnx   fused, linear cache
+      model_all.onnx      fused, concatenated cache, logits of every position
+      *_fp32.onnx         the FP32 twin of each of the four
+      config.json  generation_config.json  tokenizer files  chat_template.jinja
+      export.manifest.json  surgery.manifest.json
+    build/<target>/     model.plan  network.json  trtexec.txt  build.log  manifest.json
+    validate/<target>/  report.json  manifest.json
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.digest import Digests
+from artifacts.errors import refuse
+from artifacts.manifest import Manifest
+
+DATA_FILE = "model.onnx_data"
+ROTARY_FILE = "rotary.onnx_data"
+DEFAULT_OUT = Path("artifacts/out")
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """One model's folder, `OUT/<model>/`: paths, and the manifests that tell what is in it."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The model's short name."""
+        return self.root.name
+
+    @property
+    def onnx(self) -> Path:
+        """The folder of every graph."""
+        return self.root / "onnx"
+
+    def graph(self, form: Form, *, twin: bool = False) -> Path:
+        """Path of one graph."""
+        return self.onnx / form.file_name(twin=twin)
+
+    def target(self, stage: str, target: str) -> Path:
+        """Folder of one plan (`build`) or one report (`validate`)."""
+        return self.root / stage / target
+
+    def relative(self, path: Path) -> str:
+        """Path as manifests spell it, relative to the model's folder."""
+        return path.relative_to(self.root).as_posix()
+
+    def digests(self) -> Digests:
+        """The memory of digests of this model's files."""
+        return Digests(self.root)
+
+    def config(self) -> ModelConfig:
+        """The model's facts, from the config that export put beside the graphs."""
+        return ModelConfig.read(self.onnx)
+
+    @property
+    def export_command(self) -> str:
+        """The command that makes the raw export again."""
+        return f"make export NAME={self.name} OUT={self.root.parent} MODEL=<the checkpoint>"
+
+    @property
+    def surgery_command(self) -> str:
+        """The command that makes the fused graphs again."""
+        return f"make surgery NAME={self.name} OUT={self.root.parent} (python -m surgery {self.root})"
+
+    def export_manifest(self) -> Manifest:
+        """What export made; refused with the command that makes it if it is not there."""
+        return Manifest.read(self.onnx / "export.manifest.json", made_by=self.export_command)
+
+    def surgery_manifest(self) -> Manifest:
+        """What surgery made; refused with the command that makes it if it is not there."""
+        return Manifest.read(self.onnx / "surgery.manifest.json", made_by=self.surgery_command)
+
+
+def short_name(model: str) -> str:
+    """Derive `<model>` from a hub id, a checkpoint folder or `random:<preset>`: its last part, in lower case.
+
+    >>> short_name("HuggingFaceTB/SmolLM3-3B"), short_name("random:tiny"), short_name("runs/My Model/")
+    ('smollm3-3b', 'random-tiny', 'my-model')
+    """
+    last = model.replace(":", "-") if model.startswith("random:") else Path(model).resolve().name
+    return check_name(re.sub(r"[^a-z0-9._-]+", "-", last.lower()).strip("-."))
+
+
+def check_name(name: str) -> str:
+    """Insist that a model's name is one plain folder name.
+
+    Raises:
+        StageError: it is empty, hidden, or leaves the output folder.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise refuse(
+            "the model's name is no plain folder name",
+            expected="letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
+            found=repr(name),
+            remedy="give another NAME (--name)",
+        )
+    return name

@@ -1,0 +1,83 @@
+"""Files appear whole or not at all: they are written beside their place and renamed at the end.
+
+A killed run leaves what was there before, and a few hidden files that the next run sweeps away.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import TracebackType
+
+from artifacts.errors import refuse
+
+_PREFIX = ".writing"
+
+
+class Writing:
+    """Write several files of one folder and let them appear together when the block ends well.
+
+    Example::
+
+        with Writing(onnx_folder) as writing:
+            writing.path("model.onnx").write_bytes(data)
+
+    Inside the block a file lies beside its place as `.writing.<pid>.<name>`; an error removes it. The renames at the
+    end follow the order of `path` calls, so a manifest asked for last appears last.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._names: list[str] = []
+
+    def __enter__(self) -> Writing:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sweep(self.folder)
+            probe = self.folder / f"{_PREFIX}.{os.getpid()}.probe"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        return self
+
+    def path(self, name: str) -> Path:
+        """Give the place to write a file to until the block ends."""
+        if name not in self._names:
+            self._names.append(name)
+        return self.folder / f"{_PREFIX}.{os.getpid()}.{name}"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                for name in self._names:
+                    self.path(name).replace(self.folder / name)
+            except OSError as problem:
+                raise cannot_write(self.folder, problem) from problem
+            return
+        for name in self._names:
+            self.path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise cannot_write(self.folder, error) from error
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed runs left in a folder; files of processes that still run are kept."""
+    for path in folder.glob(f"{_PREFIX}.*"):
+        pid = path.name.split(".")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
+
+
+def cannot_write(folder: Path, error: OSError) -> Exception:
+    """Say why a folder took no files, and what to do."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return refuse(
+        f"{folder} cannot be written",
+        expected="a folder with room that this user may write to",
+        found=f"{error.strerror or error}",
+        remedy="free space or set OUT to a larger disk" if full else "set OUT to another folder, or change its rights",
+    )
