@@ -113,7 +113,7 @@ class ModelConfig:
     @property
     def scale(self) -> float:
         """Factor of the attention scores, head_dim ** -0.5, in double precision."""
-        return 1.0 / math.sqrt(self.head_dim)
+        return math.pow(self.head_dim, -0.5)
 
     @property
     def max_positions(self) -> int:
