@@ -1,0 +1,80 @@
+# SmolLM3 from Transformers to ONNX to a TensorRT engine, stage by stage.
+#
+#   make export build validate                 the default model, on any machine
+#   make export build validate MODEL=path/to/checkpoint
+#   make help                                  every command
+
+MODEL    ?= random:tiny
+OUT      ?= artifacts/out
+NAME     ?=
+REVISION ?=
+PYTHON   ?= python3
+# More flags for one stage: make build BUILD_ARGS="--max-context 8192 --compute-capability 8.9"
+EXPORT_ARGS   ?=
+SURGERY_ARGS  ?=
+BUILD_ARGS    ?=
+VALIDATE_ARGS ?=
+TEST_ARGS     ?=
+
+PY     := .venv/bin/python
+READY  := .venv/.ready
+FOLDER  = $(OUT)/$(or $(NAME),$(shell $(PYTHON) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' '$(MODEL)'))
+
+# Folders and targets share names; every target is a command. Stages run one after another: the next needs the last.
+.PHONY: help setup doctor export surgery build validate test check bench clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make setup      .venv with everything, pinned in constraints.txt (each command below does this first)'
+	@echo 'make doctor     what this machine has and what that allows'
+	@echo 'make export     checkpoint -> ONNX          MODEL=$(MODEL) NAME= OUT=$(OUT) REVISION= EXPORT_ARGS='
+	@echo 'make surgery    ONNX -> fused ONNX          SURGERY_ARGS="--capacity 4096"'
+	@echo 'make build      fused ONNX -> TensorRT plan BUILD_ARGS="--max-context 4096"'
+	@echo 'make validate   every way to run it against PyTorch -> report and verdict'
+	@echo 'make test       the quick tests             TEST_ARGS="-m slow"'
+	@echo 'make check      ruff, mypy --strict and the tests'
+	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
+	@echo 'make clean      removes $(OUT) (the checkpoints that it was made from stay)'
+
+setup: $(READY)
+
+# With an NVIDIA GPU TensorRT itself is installed too; without one TensorRT-RTX, which builds ahead of time, is enough.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $$($(PYTHON) --version) is too old"; echo "  expected: Python 3.11 or newer"; \
+	    echo "  do:       make PYTHON=python3.12 ..."; exit 2; } >&2
+	$(PYTHON) -m venv .venv
+	extras=dev; if nvidia-smi -L >/dev/null 2>&1; then extras=dev,gpu; fi; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[$$extras]"
+	@touch $@
+
+doctor: $(READY)
+	@$(PY) -m artifacts doctor --out '$(OUT)'
+
+export: $(READY)
+	@$(PY) -m export --model '$(MODEL)' --out '$(OUT)' $(if $(NAME),--name '$(NAME)') $(if $(REVISION),--revision '$(REVISION)') $(EXPORT_ARGS)
+
+surgery: export
+	@$(PY) -m surgery '$(FOLDER)' $(SURGERY_ARGS)
+
+build: surgery
+	@$(PY) -m build '$(FOLDER)' $(BUILD_ARGS)
+
+validate: surgery
+	@$(PY) -m validate '$(FOLDER)' $(VALIDATE_ARGS)
+
+test: $(READY)
+	@$(PY) -m pytest $(TEST_ARGS)
+
+check: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest $(TEST_ARGS)
+
+bench: $(READY)
+	@$(PY) -m artifacts bench
+
+clean:
+	rm -rf -- '$(OUT)'

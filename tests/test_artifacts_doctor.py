@@ -1,0 +1,39 @@
+"""`make doctor` says what is there, and never promises what the machine cannot keep."""
+
+from pathlib import Path
+
+import pytest
+
+from artifacts import doctor
+from artifacts.doctor import Gpu, examine, find_gpus
+
+
+def row(subject: str, gpus: list[Gpu]) -> doctor.Finding:
+    return next(finding for finding in examine(Path("artifacts/out"), gpus) if finding.subject == subject)
+
+
+def test_every_part_of_the_machine_has_a_row() -> None:
+    subjects = [finding.subject for finding in examine(Path("artifacts/out"), [])]
+    assert subjects == ["Python", "memory", "disk", "NVIDIA GPU", "TensorRT", "TensorRT-RTX", "ONNX Runtime"]
+
+
+def test_without_a_gpu_no_engine_is_promised() -> None:
+    assert "not run" in row("NVIDIA GPU", []).allows
+    assert row("ONNX Runtime", []).allows == "CPU, with the FP32 twins"
+
+
+def test_a_gpu_is_read_from_the_driver() -> None:
+    gpus = find_gpus(lambda command: "NVIDIA L4, 580.65, 23034 MiB, 8.9\n")
+    assert gpus == [Gpu("NVIDIA L4", "580.65", "23034 MiB", "8.9")]
+    assert "sm89" in row("NVIDIA GPU", gpus).found
+    assert row("ONNX Runtime", gpus).allows == "CUDA and CPU"
+
+
+def test_no_driver_is_no_gpu() -> None:
+    assert find_gpus(lambda command: "") == []
+    assert doctor.ask_driver(["no-such-program-here"]) == ""
+
+
+def test_a_small_machine_is_told_which_stages_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(doctor.FULL_SIZE_NEEDS, "build", 1 << 20)
+    assert "not build" in row("memory", []).allows
