@@ -1,0 +1,71 @@
+"""The two TensorRTs, and the one place that decides which of them this process uses.
+
+Polygraphy reads `POLYGRAPHY_USE_TENSORRT_RTX` when it is imported and keeps to it, so the choice is made here, before
+Polygraphy, and a process keeps to its first one. Nothing is imported until `load`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from enum import Enum
+from typing import Any
+
+from artifacts.errors import refuse
+from artifacts.versions import versions
+
+SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
+"""Any value but "0" turns Polygraphy to TensorRT-RTX, "false" included."""
+
+
+class Backend(Enum):
+    """A TensorRT; the value is how `--backend` spells it and what its package is called."""
+
+    TENSORRT = "tensorrt"
+    RTX = "tensorrt-rtx"
+
+    @property
+    def module(self) -> str:
+        """Name of its Python module."""
+        return self.value.replace("-", "_")
+
+    @property
+    def tool(self) -> str:
+        """Name of the command-line tool that it comes with."""
+        return "tensorrt_rtx" if self is Backend.RTX else "trtexec"
+
+    @property
+    def version(self) -> str:
+        """Installed version, such as `1.7.1.116`, without importing it; `absent` if it is not installed."""
+        return versions(self.value)[self.value]
+
+    @property
+    def installed(self) -> bool:
+        """Whether its package is installed."""
+        return self.version != "absent"
+
+
+def load(backend: Backend) -> Any:
+    """Import one TensorRT and turn Polygraphy to it; give the module, which is called `trt` throughout.
+
+    Raises:
+        StageError: it cannot be imported, or this process already uses Polygraphy with the other one.
+    """
+    wanted = backend is Backend.RTX
+    os.environ[SWITCH] = str(int(wanted))
+    polygraphy = sys.modules.get("polygraphy")
+    if polygraphy is not None and polygraphy.config.USE_TENSORRT_RTX != wanted:
+        raise refuse(
+            f"this process already uses Polygraphy with the other TensorRT than {backend.value}",
+            expected=f"{SWITCH}={int(wanted)} before Polygraphy is imported",
+            remedy="run each TensorRT in a process of its own",
+        )
+    try:
+        return importlib.import_module(backend.module)
+    except ImportError as error:
+        raise refuse(
+            f"{backend.value} cannot be imported",
+            found=str(error),
+            remedy="make setup, or --backend tensorrt-rtx, which needs no GPU",
+        ) from None
