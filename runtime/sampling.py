@@ -1,0 +1,132 @@
+"""One token from a row of logits: greedy, or drawn with temperature, top-k, top-p, min-p and a repetition penalty.
+
+The order is Transformers': penalty, temperature, top-k, top-p, min-p. Everything is numpy, in FP32 but for the
+cumulative sums; V is the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.settings import Sampling
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A token and the logarithm of its probability under the model, before temperature, limits and penalty."""
+
+    token: int
+    logprob: float
+
+
+class Sampler:
+    """Chooses the tokens of one continuation; holds its random state and the tokens that it has seen.
+
+    Args:
+        sampling: how to choose.
+        seen: the prompt's tokens, for the repetition penalty.
+        choice: which of several continuations of one request this is; each has random numbers of its own.
+    """
+
+    def __init__(self, sampling: Sampling, seen: Iterable[int] = (), *, choice: int = 0) -> None:
+        self._sampling = sampling
+        self._seen = set(seen)
+        # A negative seed is as good as any other; numpy takes only non-negative ones.
+        seed = None if sampling.seed is None else [sampling.seed % 2**64, choice]
+        self._random = np.random.default_rng(seed)
+
+    def choose(self, logits: Logits) -> int:
+        """Choose a token and remember it.
+
+        Args:
+            logits: one row, (V,), FP32; it is not changed.
+
+        Raises:
+            FloatingPointError: the largest logit is no number: the model is broken, and a token would hide it.
+        """
+        if self._sampling.repetition_penalty != 1:
+            logits = penalized(logits, self._seen, self._sampling.repetition_penalty)
+        token = int(np.argmax(logits))
+        if not np.isfinite(logits[token]):
+            raise FloatingPointError(f"the largest logit is {logits[token]}: the model's output is not finite")
+        if not self._sampling.greedy:
+            ids, probabilities = candidates(logits, self._sampling)
+            token = int(ids[_draw(probabilities, self._random.random())])
+        self._seen.add(token)
+        return token
+
+
+def penalized(logits: Logits, seen: set[int], penalty: float) -> Logits:
+    """Give logits with those of seen tokens made less likely (penalty > 1) or more (< 1)."""
+    ids = np.fromiter(seen, dtype=np.int64, count=len(seen))
+    changed = logits.copy()
+    values = changed[ids]
+    changed[ids] = np.where(values > 0, values / penalty, values * penalty)
+    return changed
+
+
+def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Give the tokens that may be drawn and their probabilities, which sum to 1.
+
+    A limit that falls among equal probabilities keeps all of them, so that a token's number decides nothing.
+    """
+    # The largest logit is taken off first, so that a temperature close to 0 cannot overflow.
+    scaled = (logits - logits.max()) / np.float32(sampling.temperature)
+    ids = np.arange(len(scaled))
+    if 0 < sampling.top_k < len(scaled):
+        kth = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
+        ids = np.flatnonzero(scaled >= kth)
+    probabilities = _normalized(np.exp(scaled[ids], dtype=np.float64))
+    if sampling.top_p < 1:
+        keep = probabilities >= _nucleus_edge(probabilities, sampling.top_p)
+        ids, probabilities = ids[keep], _normalized(probabilities[keep])
+    if sampling.min_p > 0:
+        keep = probabilities >= sampling.min_p * probabilities.max()
+        ids, probabilities = ids[keep], _normalized(probabilities[keep])
+    return ids, probabilities
+
+
+def _nucleus_edge(probabilities: NDArray[np.float64], top_p: float) -> float:
+    """Give the least probability inside the smallest set of most likely tokens that sums to `top_p`."""
+    descending = np.sort(probabilities)[::-1]
+    inside = int(np.searchsorted(np.cumsum(descending), top_p))
+    return float(descending[min(inside, len(descending) - 1)])
+
+
+def _normalized(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    normalized: NDArray[np.float64] = weights / weights.sum()
+    return normalized
+
+
+def _draw(probabilities: NDArray[np.float64], point: float) -> int:
+    """Give the index whose share of [0, 1) holds `point`."""
+    cumulative = np.cumsum(probabilities)
+    # The last sum may fall short of 1 by rounding; `point` is scaled to it so that no draw falls outside.
+    return int(np.searchsorted(cumulative, point * cumulative[-1], side="right").clip(max=len(probabilities) - 1))
+
+
+def logprob(logits: Logits, token: int) -> TokenLogprob:
+    """Give a token's logarithm of probability, from raw logits (V,)."""
+    return TokenLogprob(token, float(logits[token]) - _log_sum(logits))
+
+
+def top_logprobs(logits: Logits, count: int) -> list[TokenLogprob]:
+    """Give the most likely tokens, most likely first, from raw logits (V,)."""
+    count = min(count, len(logits))
+    if count == 0:
+        return []
+    total = _log_sum(logits)
+    top = np.argpartition(logits, -count)[-count:]
+    top = top[np.argsort(-logits[top], kind="stable")]
+    return [TokenLogprob(int(token), float(logits[token]) - total) for token in top]
+
+
+def _log_sum(logits: Logits) -> float:
+    largest = float(logits.max())
+    return largest + float(np.log(np.exp(logits - largest, dtype=np.float64).sum()))

@@ -1,0 +1,204 @@
+"""Prompts come from the checkpoint's chat template and from nothing else; what it cannot carry is an error.
+
+Templates leave out in silence what they do not know: SmolLM3's writes no tool calls of earlier turns and no system
+message after the first. So the prompt is searched for everything that went in. Whether the model will think is read
+off the prompt too: only the template knows its rule (in SmolLM3's a flag in the system message beats the keyword).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from artifacts.errors import Problem, StageError, refuse
+from runtime.messages import Message
+from runtime.output_parser import END_THINK, THINK
+from runtime.tokenizer import Tokenizer
+from runtime.tool_calls import ToolCall, write_json_call, write_python_calls
+from runtime.tools import Tools
+
+SYSTEM_FLAGS = ("/no_think", "/think", "/system_override")
+"""Words that a template takes out of a system message, because they are meant for it and not for the model."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A rendered conversation that ends where the assistant's turn begins.
+
+    Attributes:
+        text: what the model reads.
+        thinking: the model is free to think; false where the template closed its thoughts beforehand.
+        in_reasoning: the prompt has already opened `<think>`.
+    """
+
+    text: str
+    thinking: bool
+    in_reasoning: bool = False
+
+
+class ChatTemplate:
+    """The template of one tokenizer.
+
+    Raises:
+        StageError: the tokenizer has none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        if not tokenizer.chat_template:
+            raise refuse(
+                "this model has no chat template, so it cannot chat",
+                expected="chat_template.jinja beside its tokenizer",
+                found="none",
+                remedy="generate from plain text (python -m runtime generate), or export a chat model",
+            )
+        self._tokenizer = tokenizer
+        self._source = tokenizer.get_chat_template()
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        thinking: bool | None = None,
+        tools: Tools | None = None,
+        keywords: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """Render a conversation.
+
+        Args:
+            messages: see `read_messages`.
+            thinking: the keyword `enable_thinking`; `None` leaves it to the template.
+            tools: what the model may call.
+            keywords: further keywords of the template.
+
+        Raises:
+            StageError: the template refuses the conversation, or leaves out something of it (everything is named).
+        """
+        tools = tools or Tools()
+        given = {**(keywords or {}), **tools.keywords(), **({} if thinking is None else {"enable_thinking": thinking})}
+        self._judge_keywords(given)
+        turns = [self._turn(message, tools) for message in messages]
+        text = self._apply(turns, given, add_generation_prompt=True)
+        problems = [*_lost(text, turns), *_lost_tools(text, tools)]
+        if problems:
+            raise StageError(problems)
+        opening = text[_common(text, self._apply(turns, given, add_generation_prompt=False)) :]
+        open_think, close_think = opening.rfind(THINK), opening.rfind(END_THINK)
+        in_reasoning = open_think > close_think
+        # Without a tag at the end the template leaves it to the model, if it knows of thinking at all.
+        thinks = in_reasoning or (open_think < 0 and "enable_thinking" in self.variables)
+        return Prompt(text, thinks, in_reasoning)
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that the template's code uses, its keywords among them."""
+        from jinja2 import Environment
+
+        # Read word by word, not parsed: Transformers' templates may have tags of their own.
+        return frozenset(word for _, kind, word in Environment().lex(self._source) if kind == "name")
+
+    @cached_property
+    def carries_tool_calls(self) -> bool:
+        """Whether the template itself writes the tool calls of earlier turns; tried with a small conversation."""
+        call = {"name": "sentinel_call", "arguments": {"sentinel_name": "sentinel_value"}}
+        assistant = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]}
+        try:
+            text = self._apply([{"role": "user", "content": "x"}, assistant], {}, add_generation_prompt=False)
+        except StageError:
+            return False
+        return "sentinel_call" in text and "sentinel_name" in text and "sentinel_value" in text
+
+    def _turn(self, message: Message, tools: Tools) -> dict[str, Any]:
+        """Give a message as the template takes it, with all that it does not know written into its content."""
+        turn: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.reasoning:
+            if "reasoning_content" in self._source:
+                turn["reasoning_content"] = message.reasoning
+            else:
+                turn["content"] = f"{THINK}\n{message.reasoning}\n{END_THINK}\n\n{turn['content']}"
+        if message.tool_calls and self.carries_tool_calls:
+            turn["tool_calls"] = [_as_sent(call) for call in message.tool_calls]
+        elif message.tool_calls:
+            turn["content"] = "\n".join(filter(None, [turn["content"], _written(message.tool_calls, tools)]))
+        return turn
+
+    def _apply(self, turns: list[dict[str, Any]], keywords: Mapping[str, Any], **more: bool) -> str:
+        try:
+            return self._tokenizer.apply_chat_template(turns, tokenize=False, **keywords, **more)
+        except Exception as error:  # a template may fail in any way: its own refusal, or an operation on what it got
+            raise refuse(
+                "the chat template refuses this conversation",
+                expected="turns in the order and of the kinds that it knows",
+                found=str(error)[:300],
+                remedy="see chat_template.jinja of the model",
+            ) from error
+
+    def _judge_keywords(self, given: Mapping[str, Any]) -> None:
+        unknown = sorted(given.keys() - self.variables)
+        if unknown:
+            known = sorted({"enable_thinking", "tools", "xml_tools", "python_tools"} & self.variables)
+            raise refuse(
+                f"the chat template has no use for {', '.join(unknown)}",
+                expected=f"{known}",
+                found=f"{unknown}",
+                remedy="leave it out, or use a model whose template knows it",
+            )
+
+
+def _written(calls: Sequence[ToolCall], tools: Tools) -> str:
+    """Write calls as the model writes them: as Python where they are calls of Python tools."""
+    if all(call.name in tools.signatures for call in calls):
+        return write_python_calls(calls)
+    return "\n".join(map(write_json_call, calls))
+
+
+def _as_sent(call: ToolCall) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": call.name, "arguments": json.loads(call.arguments)}}
+
+
+def _lost(text: str, turns: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield every message that is not in the prompt, in the order of the messages."""
+    position = 0
+    for number, turn in enumerate(turns):
+        for piece in _pieces(turn):
+            found = [(at, form) for form in _spellings(piece) if (at := text.find(form, position)) >= 0]
+            if not found:
+                yield Problem(
+                    f"the chat template leaves out messages[{number}] ({turn['role']})",
+                    "every message in the prompt, in order",
+                    f"not in it: {piece[:100]!r}",
+                    "give what the template knows: one system message at the head, and roles that it writes",
+                )
+                break
+            at, form = min(found)
+            position = at + len(form)
+
+
+def _pieces(turn: Mapping[str, Any]) -> list[str]:
+    """Give the texts of a message that must be in the prompt."""
+    pieces = [turn["content"]]
+    if turn["role"] == "system":
+        for flag in SYSTEM_FLAGS:
+            pieces = [part for piece in pieces for part in piece.split(flag)]
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def _spellings(piece: str) -> set[str]:
+    """Give the ways in which a template may write a text: as it is, or inside JSON."""
+    return {piece, json.dumps(piece)[1:-1], json.dumps(piece, ensure_ascii=False)[1:-1]}
+
+
+def _lost_tools(text: str, tools: Tools) -> Iterator[Problem]:
+    for name in tools.names:
+        if name not in text:
+            yield Problem(
+                "the chat template leaves out a tool", name, "not in the prompt", "give it by another keyword"
+            )
+
+
+def _common(one: str, other: str) -> int:
+    """Give the length of what two texts begin with alike."""
+    # Without the generation prompt the text is, in every template that is one, the beginning of the whole.
+    return len(other) if one.startswith(other) else 0

@@ -1,0 +1,131 @@
+"""Tools that a model may call, in the three ways that SmolLM3's template takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from artifacts.errors import Problem, StageError
+from runtime.tool_calls import Signatures
+
+MEND = "give each tool a name and a JSON schema of its parameters"
+SCHEMA_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
+MOST_NESTED = 32
+"""Deepest schema that is read; templates write it recursively."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the model is told that it may call.
+
+    Attributes:
+        tools: as the chat-completions API has them, `{"type": "function", "function": {…}}`, or the function alone.
+        xml_tools: the same under the template's own keyword.
+        python_tools: functions to be called from Python: schemas, or source lines such as `def f(a, b): …`.
+    """
+
+    tools: Sequence[Any] = ()
+    xml_tools: Sequence[Any] = ()
+    python_tools: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        problems = list(self._judge())
+        if problems:
+            raise StageError(problems)
+
+    def keywords(self) -> dict[str, list[Any]]:
+        """Give the template's keywords for the tools that there are."""
+        given = {"tools": self.tools, "xml_tools": self.xml_tools, "python_tools": self.python_tools}
+        return {name: list(tools) for name, tools in given.items() if tools}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all tools, in order."""
+        every = [*self.tools, *self.xml_tools, *self.python_tools]
+        return [
+            name
+            for tool in every
+            for name in (
+                [_function(tool)["name"]] if isinstance(tool, Mapping) else [found[0] for found in _definitions(tool)]
+            )
+        ]
+
+    @property
+    def signatures(self) -> Signatures:
+        """Parameter names of the tools that may be called from Python."""
+        found: dict[str, list[str]] = {}
+        for tool in self.python_tools:
+            if isinstance(tool, str):
+                found.update(_definitions(tool))
+            else:
+                function = _function(tool)
+                found[function["name"]] = list(function.get("parameters", {}).get("properties", {}))
+        return found
+
+    def _judge(self) -> Iterator[Problem]:
+        for field in ("tools", "xml_tools", "python_tools"):
+            tools = getattr(self, field)
+            if not isinstance(tools, Sequence) or isinstance(tools, str):
+                yield Problem(f"{field} is no list", "a list of tools", repr(tools)[:100], MEND)
+                continue
+            for number, tool in enumerate(tools):
+                where = f"{field}[{number}]"
+                if isinstance(tool, str) and field == "python_tools":
+                    if not _definitions(tool):
+                        yield Problem(f"{where} defines no function", "def name(parameters)", repr(tool)[:100], MEND)
+                else:
+                    yield from _judge_tool(where, tool)
+
+
+def _judge_tool(where: str, tool: object) -> Iterator[Problem]:
+    """Yield what is wrong with one tool given as a schema."""
+    if not isinstance(tool, Mapping) or tool.get("type", "function") != "function":
+        yield Problem(f"{where} is no function", '{"type": "function", "function": {…}}', repr(tool)[:100], MEND)
+        return
+    function = _function(tool)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,64}", name):
+        yield Problem(f"{where} has no name", "1 to 64 letters, digits, '_', '-', '.'", repr(name)[:100], MEND)
+        return
+    if not isinstance(function.get("description", ""), str):
+        yield Problem(f"{where} has a description that is no text", "a string", repr(function["description"]), MEND)
+    schema = function.get("parameters", {})
+    reason = _fault(schema, 0)
+    if not reason and schema and schema.get("type", "object") != "object":
+        reason = f"type {schema['type']!r} at the top, where arguments are an object"
+    if reason:
+        yield Problem(f"{where} ({name}) has parameters that are no JSON schema", "an object schema", reason, MEND)
+
+
+def _fault(schema: object, depth: int) -> str:
+    """Say why something is no JSON schema, or nothing."""
+    if not isinstance(schema, Mapping):
+        return f"{type(schema).__name__} where a schema should be"
+    if depth > MOST_NESTED:
+        return f"more than {MOST_NESTED} schemas inside each other"
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in SCHEMA_TYPES for kind in kinds):
+        return f"type {schema['type']!r}"
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, Mapping):
+        return f"properties are {type(properties).__name__}"
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        return f"required is {required!r}"
+    inner = [*properties.values(), *([schema["items"]] if isinstance(schema.get("items"), Mapping) else [])]
+    return next((reason for part in inner if (reason := _fault(part, depth + 1))), "")
+
+
+def _function(tool: Mapping[str, Any]) -> Any:
+    """Give the function of a tool, whether it is wrapped or stands alone."""
+    return tool.get("function", tool)
+
+
+def _definitions(source: str) -> list[tuple[str, list[str]]]:
+    """Give name and parameter names of the functions that a text of Python defines."""
+    found = re.findall(r"def\s+(\w+)\s*\(([^)]*)\)", source)
+    return [
+        (name, [words[0] for part in inner.split(",") if (words := re.findall(r"\w+", part))]) for name, inner in found
+    ]

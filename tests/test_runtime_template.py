@@ -1,0 +1,159 @@
+"""A prompt holds everything that went in, as the checkpoint's template writes it, or there is no prompt."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from artifacts.errors import StageError
+from runtime.messages import read_messages
+from runtime.output_parser import OutputParser, Parsed
+from runtime.template import ChatTemplate, Prompt
+from runtime.tokenizer import Tokenizer
+from runtime.tools import Tools
+from tests.chat_model import chat_tokenizer
+
+WEATHER = {"name": "get_weather", "description": "Tells", "parameters": {"properties": {"city": {"type": "string"}}}}
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def template(source: str | None = "own") -> ChatTemplate:
+    tokenizer: Tokenizer = chat_tokenizer()
+    if source != "own":
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.chat_template = source
+    return ChatTemplate(tokenizer)
+
+
+def render(messages: list[dict[str, Any]], source: str = "own", **options: Any) -> Prompt:
+    return template(source).render(read_messages(messages), **options)
+
+
+def user(content: object = "Hello") -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def system(content: str) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
+def called(arguments: str = '{"city": "Paris"}') -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "1", "function": function}]}
+
+
+def test_without_a_template_there_is_no_chat() -> None:
+    with pytest.raises(StageError, match="no chat template"):
+        template(None)
+
+
+def test_a_prompt_is_the_templates_own() -> None:
+    messages = [system("Be brief."), user(), {"role": "assistant", "content": "Hi."}, user("More")]
+    expected = chat_tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert render(messages).text == expected
+
+
+@pytest.mark.parametrize(
+    ("flag", "keyword", "thinks"),
+    [
+        ("", None, True),
+        ("", True, True),
+        ("", False, False),
+        ("/no_think", None, False),
+        ("/no_think", True, False),
+        ("/think", False, True),
+        ("/think /no_think", True, False),
+    ],
+)
+def test_thinking_follows_the_templates_rule(flag: str, keyword: bool | None, thinks: bool) -> None:
+    assert render([system(f"Be brief. {flag}"), user()], thinking=keyword).thinking is thinks
+
+
+def test_a_template_that_opens_the_thoughts_itself() -> None:
+    source = CHATML.replace("assistant\n{% endif", "assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif")
+    assert render([user()], source, thinking=True) == Prompt(
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n", True, in_reasoning=True
+    )
+
+
+def test_a_template_without_thinking_refuses_the_keyword() -> None:
+    assert render([user()], CHATML).thinking is False
+    with pytest.raises(StageError, match="no use for enable_thinking"):
+        render([user()], CHATML, thinking=True)
+
+
+def test_parts_reach_a_template_that_knows_only_strings() -> None:
+    assert "one two" in render([user([{"type": "text", "text": "one "}, {"type": "text", "text": "two"}])]).text
+
+
+@pytest.mark.parametrize(
+    ("tools", "form"),
+    [
+        (Tools(tools=[{"type": "function", "function": WEATHER}]), "<tool_call>"),
+        (Tools(xml_tools=[WEATHER]), "<tool_call>"),
+        (Tools(python_tools=[WEATHER]), "<code>"),
+        (Tools(python_tools=["def get_weather(city): ..."]), "<code>"),
+    ],
+)
+def test_earlier_calls_are_written_as_the_model_wrote_them(tools: Tools, form: str) -> None:
+    messages = [user(), called(), {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
+    text = render(messages, tools=tools).text
+    turn = text[text.index("Let me see.") : text.index("<|im_end|>", text.index("Let me see."))]
+    assert form in turn
+    assert text.index("sunny") > text.index(turn)
+    parser = OutputParser(python_tools=tools.signatures)
+    parsed = Parsed.of([*parser.feed(turn), *parser.finish()])
+    assert (parsed.content, len(parsed.tool_calls)) == ("Let me see.", 1)
+
+
+def test_a_template_that_writes_calls_itself_is_left_to_it() -> None:
+    source = CHATML.replace(
+        "{{ m.content }}",
+        "{{ m.content }}{% for call in m.tool_calls %}"
+        "CALL {{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %}",
+    )
+    assert 'CALL get_weather {"city": "Paris"}' in render([user(), called()], source).text
+
+
+def test_earlier_thoughts_are_written() -> None:
+    turn = {"role": "assistant", "content": "Four.", "reasoning_content": "two and two"}
+    assert "<think>\ntwo and two\n</think>\n\nFour." in render([user(), turn, user()]).text
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [system("One."), system("Two."), user()],
+        [user("Hello"), system("Late."), user("Hi")],
+    ],
+)
+def test_what_the_template_leaves_out_is_an_error(messages: list[dict[str, Any]]) -> None:
+    with pytest.raises(StageError, match=r"leaves out messages\[1\] \(system\)"):
+        render(messages)
+
+
+def test_a_tool_that_the_template_leaves_out_is_an_error() -> None:
+    with pytest.raises(StageError, match="no use for tools"):
+        render([user()], CHATML, tools=Tools(tools=[WEATHER]))
+    with pytest.raises(StageError, match="leaves out a tool"):
+        render([system("Just this. /system_override"), user()], tools=Tools(tools=[WEATHER]))
+
+
+def test_a_templates_own_refusal_is_told() -> None:
+    with pytest.raises(StageError, match="roles must alternate"):
+        render([user()], "{{ raise_exception('roles must alternate') }}")
+
+
+def test_text_that_a_template_writes_as_json_is_found() -> None:
+    source = CHATML.replace("{{ m.content }}", "{{ m.content | tojson }}")
+    assert '\\"' in render([user('He said "é".')], source).text
+
+
+def test_an_unknown_keyword_is_refused() -> None:
+    with pytest.raises(StageError, match="no use for colour"):
+        render([user()], keywords={"colour": "red"})
