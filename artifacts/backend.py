@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from artifacts.errors import refuse
 from artifacts.versions import versions
@@ -55,7 +56,7 @@ def load(backend: Backend) -> Any:
     wanted = backend is Backend.RTX
     os.environ[SWITCH] = str(int(wanted))
     polygraphy = sys.modules.get("polygraphy")
-    if polygraphy is not None and polygraphy.config.USE_TENSORRT_RTX != wanted:
+    if polygraphy is not None and wanted != polygraphy.config.USE_TENSORRT_RTX:
         raise refuse(
             f"this process already uses Polygraphy with the other TensorRT than {backend.value}",
             expected=f"{SWITCH}={int(wanted)} before Polygraphy is imported",
@@ -69,3 +70,36 @@ def load(backend: Backend) -> Any:
             found=str(error),
             remedy="make setup, or --backend tensorrt-rtx, which needs no GPU",
         ) from None
+
+
+class _Listeners:
+    """Who hears what TensorRT says; one logger a TensorRT, made once."""
+
+    loggers: ClassVar[dict[str, Any]] = {}
+
+
+def logger(trt: Any) -> Any:
+    """Give the one logger of this process; set its `listener` to hear a severity's name and a message.
+
+    TensorRT keeps to the first logger that a builder gets and ignores every later one, so all that use TensorRT in a
+    process must use this one; Polygraphy is given it too. A listener must not raise: TensorRT calls it from C++.
+    """
+    if trt.__name__ not in _Listeners.loggers:
+
+        class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT comes without types
+            """Hands messages on, or drops them where nobody listens."""
+
+            def __init__(self) -> None:
+                trt.ILogger.__init__(self)
+                self.listener: Callable[[str, str], None] | None = None
+
+            def log(self, severity: Any, message: str) -> None:
+                """Called by TensorRT."""
+                if self.listener is not None:
+                    self.listener(severity.name, message)
+
+        _Listeners.loggers[trt.__name__] = Log()
+    from polygraphy.backend.trt import util
+
+    util.TRT_LOGGER = _Listeners.loggers[trt.__name__]
+    return util.TRT_LOGGER

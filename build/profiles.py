@@ -100,6 +100,10 @@ def first_hole(
     For one batch and one past, a profile takes an interval of new tokens; the intervals are joined from the left.
 
     Args:
+        profiles: the boxes.
+        batch: most sequences at once.
+        context: C, tokens that past and new may have together.
+        chunk: most new tokens of a prefill step.
         linear: the cache has a fixed capacity, so that only batch and new tokens are axes of the graph.
     """
     for rows in _batches(profiles, batch):

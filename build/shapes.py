@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from artifacts.contract import BATCH, PAST, SEQUENCE, TOTAL, TensorSpec
-from artifacts.errors import Problem, StageError, refuse
+from artifacts.errors import Problem, StageError
 from build.profiles import POINTS, Step, StepProfile
 
 Shape = tuple[int, ...]

@@ -1,0 +1,84 @@
+"""What a plan is made from, believed only if every digest is the one that its manifest names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.digest import Digests
+from artifacts.errors import Problem, StageError
+from artifacts.layout import ModelFolder
+from artifacts.manifest import FileRecord, Manifest
+from build.graph import SourceGraph, read_graph
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of one build.
+
+    Attributes:
+        folder: the model's folder.
+        config: the model's facts.
+        graph: the graph.
+        checkpoint: identity of the checkpoint that the graph came from.
+        files: size and digest of the graph, its data files and the config, as manifests name them.
+        digests: the memory of digests.
+    """
+
+    folder: ModelFolder
+    config: ModelConfig
+    graph: SourceGraph
+    checkpoint: Mapping[str, Any]
+    files: Mapping[str, FileRecord]
+    digests: Digests
+
+
+def read_sources(folder: ModelFolder, form: Form) -> Sources:
+    """Read what surgery and export made.
+
+    Raises:
+        StageError: something is missing or another file than the manifests name, or the graphs are older than the
+            export; each with the command that mends it.
+    """
+    surgery, export, digests = folder.surgery_manifest(), folder.export_manifest(), folder.digests()
+    _check_fresh(folder, surgery, export)
+    graph_name, config_name = folder.relative(folder.graph(form)), folder.relative(folder.onnx / "config.json")
+    surgery.check_outputs(folder.root, digests, made_by=folder.surgery_command, only=[graph_name])
+    export.check_outputs(folder.root, digests, made_by=folder.export_command, only=[config_name])
+    config = folder.config()
+    graph = read_graph(folder, form, config)
+    data = [folder.relative(folder.onnx / name) for name in graph.data_files]
+    export.check_outputs(folder.root, digests, made_by=folder.export_command, only=data)
+    files = {graph_name: surgery.outputs[graph_name]}
+    files |= {name: export.outputs[name] for name in (config_name, *data)}
+    return Sources(folder, config, graph, surgery.checkpoint, files, digests)
+
+
+def _check_fresh(folder: ModelFolder, surgery: Manifest, export: Manifest) -> None:
+    """Insist that surgery read what export last wrote."""
+    problems = []
+    if surgery.checkpoint != export.checkpoint:
+        problems.append(
+            Problem(
+                "the fused graphs are of another checkpoint than the export",
+                f"{export.checkpoint.get('origin')} {export.checkpoint.get('revision') or ''}".strip(),
+                f"{surgery.checkpoint.get('origin')} {surgery.checkpoint.get('revision') or ''}".strip(),
+                folder.surgery_command,
+            )
+        )
+    for name, record in surgery.inputs.items():
+        made = export.outputs.get(name)
+        if made is not None and made != record:
+            problems.append(
+                Problem(
+                    f"the fused graphs are older than the export: {name} has changed since",
+                    f"sha256 {record.sha256}, from which they were made",
+                    f"sha256 {made.sha256}",
+                    folder.surgery_command,
+                )
+            )
+    if problems:
+        raise StageError(problems)
