@@ -41,7 +41,7 @@ def test_limits_keep_what_they_say(limits: dict[str, float], expected: list[int]
 
 @settings(deadline=None)
 @given(
-    st.lists(st.floats(-8, 8, width=32), min_size=3, max_size=40, unique=True),
+    st.lists(st.integers(-64, 64).map(lambda eighths: eighths / 8), min_size=3, max_size=40, unique=True),
     st.integers(1, 40),
     st.floats(0.05, 1),
     st.floats(0, 0.9),
