@@ -1,0 +1,35 @@
+"""What no output needs is gone, nodes stand in the order in which they compute, and each is named after its output.
+
+::
+
+    before   … Shape, Gather, Where, Cos, Sin … of sub-graphs that were replaced      after   what the outputs need
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surgery.subject import Subject
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """The step that removes what earlier steps left over."""
+
+    makes: str = "clean-up"
+
+    def run(self, subject: Subject) -> int:
+        """Remove unused nodes and tensors, sort the rest and name it.
+
+        Returns:
+            The number of nodes removed.
+        """
+        before = len(subject.graph.nodes)
+        subject.graph.cleanup().toposort()
+        for node in subject.graph.nodes:
+            output = node.outputs[0].name
+            node.name = output if "/" in output else f"{output}/{node.op}"
+        return before - len(subject.graph.nodes)
+
+
+CLEAN_UP = CleanUp()

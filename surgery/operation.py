@@ -1,0 +1,179 @@
+"""One raw export becomes six graphs, which appear together with the manifest that vouches for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.digest import Digests, sha256_of
+from artifacts.errors import Problem, StageError
+from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
+from artifacts.manifest import FileRecord, Manifest
+from artifacts.names import ROTARY_COS, ROTARY_SIN
+from artifacts.twin import SUFFIX, fp32_twin
+from artifacts.versions import versions
+from artifacts.writing import Writing
+from surgery.external import external_problems
+from surgery.inventory import check_fused, check_raw, operators
+from surgery.options import SurgeryOptions
+from surgery.pipeline import FORMS, FUSE, operate
+from surgery.subject import Subject
+from surgery.tables import constant, holder, rotary_tables
+
+MANIFEST = "surgery.manifest.json"
+TOOLS = ("onnx", "onnx-graphsurgeon", "numpy")
+
+
+@dataclass(frozen=True)
+class FusedModel:
+    """The fused graphs of one model, and what their manifest says.
+
+    Attributes:
+        folder: the model's folder.
+        manifest: the manifest of this run, or of the earlier one that made the same.
+        up_to_date: whether nothing had to be done.
+    """
+
+    folder: ModelFolder
+    manifest: Manifest
+    up_to_date: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph that is ready to be written."""
+
+    name: str
+    model: onnx.ModelProto
+    passes: Mapping[str, int]
+
+
+def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = lambda text: None) -> FusedModel:
+    """Make every form of the fused graph and its FP32 twin from `onnx/export.onnx`.
+
+    Args:
+        root: the model's folder, `OUT/<model>`.
+        capacity: slots of the linear cache; 4096, or the model's positions where it has fewer.
+        tell: is told what is being done.
+
+    Raises:
+        StageError: the export is missing, was changed, or is not a graph that the passes fit (see the message).
+    """
+    folder = ModelFolder(root)
+    made = folder.export_manifest()
+    options = asdict(SurgeryOptions.for_model(folder.config(), capacity))
+    digests = folder.digests()
+    names = [f"onnx/{name}" for name in (Form.EXPORT.file_name(), DATA_FILE, ROTARY_FILE, "config.json")]
+    raw = _read(folder, made, digests, names)
+    inputs = {name: made.outputs[name] for name in names}
+    tools = versions(*TOOLS)
+    known = _current(folder, digests, options=options, checkpoint=made.checkpoint, inputs=inputs, tools=tools)
+    if known:
+        return FusedModel(folder, known, up_to_date=True)
+    facts: dict[str, Any] = {"capacity": options["capacity"]}
+    with Writing(folder.onnx) as writing:
+        outputs = {}
+        for graph in _operate(folder, raw, made.facts, options["capacity"], facts, tell):
+            path = writing.path(graph.name)
+            path.write_bytes(graph.model.SerializeToString())
+            onnx.checker.check_model(str(path), full_check=True)
+            outputs[f"onnx/{graph.name}"] = FileRecord(path.stat().st_size, sha256_of(path))
+            facts["graphs"][graph.name] = _facts(graph)
+        manifest = Manifest("surgery", options, made.checkpoint, inputs, outputs, tools, facts)
+        manifest.write(writing.path(MANIFEST))
+    return FusedModel(folder, manifest, up_to_date=False)
+
+
+def _read(folder: ModelFolder, made: Manifest, digests: Digests, names: list[str]) -> onnx.ModelProto:
+    """Read the raw export, without its data, after everything about its files was checked."""
+    problems: list[Problem] = []
+    try:
+        made.check_outputs(folder.root, digests, made_by=folder.export_command, only=names)
+    except StageError as error:
+        problems.extend(error.problems)
+    model = onnx.ModelProto()
+    path = folder.graph(Form.EXPORT)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except FileNotFoundError:
+        pass
+    except DecodeError as error:
+        problems.append(Problem(f"{path} is not an ONNX graph", "a protobuf", str(error), folder.export_command))
+    problems += external_problems(model, folder.onnx, folder.export_command)
+    if problems:
+        raise StageError(problems)
+    return model
+
+
+def _current(folder: ModelFolder, digests: Digests, **wanted: Any) -> Manifest | None:
+    """Give the manifest of an earlier run that made what this one would make, or nothing."""
+    if not (folder.onnx / MANIFEST).exists():
+        return None
+    try:
+        known = folder.surgery_manifest()
+    except StageError:
+        return None
+    return known if known.is_current(folder.root, digests, **wanted) else None
+
+
+def _operate(
+    folder: ModelFolder,
+    raw: onnx.ModelProto,
+    made: Mapping[str, Any],
+    capacity: int,
+    facts: dict[str, Any],
+    tell: Callable[[str], None],
+) -> Iterator[Graph]:
+    """Yield every graph, checked; `facts` gets what the common passes did."""
+    # graphsurgeon takes a third of a second to import, which an up-to-date run need not pay.
+    import onnx_graphsurgeon as gs
+    from onnx_graphsurgeon.logger import G_LOGGER
+
+    G_LOGGER.severity = G_LOGGER.ERROR
+    config = folder.config()
+    tables = rotary_tables(made, config, folder.export_command)
+    problems = external_problems(holder(tables), folder.onnx, folder.export_command)
+    if problems:
+        raise StageError(problems)
+    check_raw(raw, config)
+    tell("fusing")
+    subject = Subject(gs.import_onnx(raw), config, (constant(tables[ROTARY_COS]), constant(tables[ROTARY_SIN])))
+    facts |= {"passes": operate(subject, FUSE), "stripped": subject.stripped, "graphs": {}}
+    subject.to_current_opset()
+    wide = {name: tables[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
+    for form, steps in FORMS.items():
+        tell(form.file_name())
+        size = capacity if form.linear else None
+        patient = subject.copy(size)
+        passes = operate(patient, steps)
+        model = gs.export_onnx(patient.graph, do_type_check=False)
+        yield from _pair(model, config, form, size, wide, passes)
+
+
+def _pair(
+    model: onnx.ModelProto,
+    config: ModelConfig,
+    form: Form,
+    capacity: int | None,
+    wide: Mapping[str, onnx.TensorProto],
+    passes: Mapping[str, int],
+) -> Iterator[Graph]:
+    """Yield a graph and its FP32 twin."""
+    check_fused(model, config, form, twin=False, capacity=capacity)
+    yield Graph(form.file_name(), model, passes)
+    twin = fp32_twin(model, config, wide)
+    check_fused(twin, config, form, twin=True, capacity=capacity)
+    yield Graph(form.file_name(twin=True), twin, passes)
+
+
+def _facts(graph: Graph) -> dict[str, Any]:
+    """Give what a manifest says of one graph."""
+    counts = operators(graph.model)
+    return {"nodes": counts.total(), "operators": dict(counts.most_common()), "passes": dict(graph.passes)}
