@@ -1,0 +1,31 @@
+"""Compare every way to run a model with PyTorch: `python -m validate OUT/<model>`.
+
+Exit code 0: the verdict is yes. 1: it is no. 2: it could not be found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from artifacts.command import DONE, VERDICT_NO, Parser, run, stdout
+from validate.validation import Options, validate
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse the command line and validate."""
+    parser = Parser(prog="python -m validate", description=__doc__)
+    parser.add_argument("model", type=Path, help="the model's folder, OUT/<model>")
+    parser.add_argument("--prompt", default=Options.prompt, help="text to continue greedily (default: %(default)r)")
+    parser.add_argument("--tokens", type=int, default=Options.tokens, help="tokens to choose (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    report = validate(given.model, Options(given.prompt, given.tokens))
+
+    from validate.table import show
+
+    show(report, stdout())
+    return DONE if report.verdict else VERDICT_NO
+
+
+if __name__ == "__main__":
+    run(main)

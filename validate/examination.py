@@ -1,0 +1,170 @@
+"""Examine one runner: everything that is asked of it, against the reference's results on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from artifacts.config import ModelConfig
+from artifacts.contract import LOGITS, signature
+from runtime.session import Session
+from validate import certificate, greedy
+from validate.cache import capacity
+from validate.comparison import TOLERANCE, Tally
+from validate.findings import Check, Findings, Noise, abridged
+from validate.play import play
+from validate.reference import Reference
+from validate.runners import Role, Runner
+from validate.scenarios import Passage, Scenario, in_one_call, passages, scenarios
+
+PAD_TOLERANCE = 1e-6
+"""Limit of the difference that the pad token makes; measured: none at all, 0.0, in every graph."""
+CONTINUATION = "continuation"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a runner is asked, whichever it is.
+
+    Attributes:
+        prompt: token ids of the prompt that is continued.
+        tokens: how many tokens are chosen.
+        reference: where the reference's results lie; the reference itself writes them.
+    """
+
+    config: ModelConfig
+    prompt: tuple[int, ...]
+    tokens: int
+    reference: Reference
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return self.config.num_hidden_layers
+
+    def run(self, runner: Runner, session: Session, progress: Progress = lambda done, total: None) -> Findings:
+        """Examine an entered session.
+
+        Args:
+            runner: which one it is, and what is asked of it.
+            session: the session.
+            progress: is told how many of how many parts are done.
+        """
+        findings = Findings(runner.name, runner.role.value)
+        if runner.form is not None:
+            check = self._signature(runner, session)
+            findings.checks.append(check)
+            if check.problems:
+                return findings
+        known = passages(self.config, self.prompt)
+        asked = scenarios(known) if runner.role is Role.JUDGED else in_one_call(known)
+        asked, findings.left_out = fitting(asked, capacity(session))
+        noise = Tally(None)
+        for done, scenario in enumerate(asked):
+            progress(done, len(asked) + 2)
+            findings.checks.append(self._scenario(runner, session, scenario, known, noise))
+        if runner.role is not Role.REFERENCE and noise.logits:
+            findings.noise = Noise(noise.largest, float(np.sqrt(noise.squares / noise.logits)), noise.magnitude)
+        if runner.role is Role.JUDGED:
+            findings.checks += [self._pad(session, scenario, known) for scenario in asked if len(scenario.rows) > 1][:1]
+        progress(len(asked), len(asked) + 2)
+        findings.movements = certificate.measure(session, known["small positions"], self.layers)
+        findings.checks.append(self._certificate(runner, findings))
+        progress(len(asked) + 1, len(asked) + 2)
+        self._continue(runner, session, findings)
+        progress(len(asked) + 2, len(asked) + 2)
+        return findings
+
+    def _signature(self, runner: Runner, session: Session) -> Check:
+        """Names, types and axes that the graph declares, against the contract."""
+        assert runner.form is not None
+        slots = capacity(session) if runner.form.linear else None
+        if runner.form.linear and slots is None:
+            return Check("signature", 0, 0, problems=("its cache has no fixed capacity",))
+        wanted = signature(self.config, runner.form, twin=True, capacity=slots)
+        problems = []
+        for side, found, specs in (
+            ("input", session.inputs, wanted.inputs),
+            ("output", session.outputs, wanted.outputs),
+        ):
+            expected = {spec.name: spec for spec in specs}
+            problems += [f"{side} {name} is missing" for name in expected if name not in found]
+            problems += [f"{side} {name} is not of the contract" for name in found if name not in expected]
+            problems += [
+                f"{side} {name} is {found[name].precision.value} {found[name].axes}, "
+                f"expected {spec.precision.value} {spec.axes}"
+                for name, spec in expected.items()
+                if name in found and found[name] != spec
+            ]
+        return Check("signature", len(list(wanted)), 0, problems=abridged(problems))
+
+    def _scenario(
+        self, runner: Runner, session: Session, scenario: Scenario, known: Mapping[str, Passage], noise: Tally
+    ) -> Check:
+        """Play one scenario against the reference; the reference itself writes its results instead."""
+        tally = Tally(TOLERANCE if runner.role is Role.JUDGED else None)
+        for number, answer in enumerate(play(session, scenario, known, self.layers)):
+            where = f"call {number // len(scenario.rows) + 1}, row {number % len(scenario.rows) + 1}"
+            if runner.role is Role.REFERENCE:
+                self.reference.write(answer.passage, answer.arrays)
+            expected = self.reference.expected(answer)
+            tally.compare(where, answer.arrays, expected)
+            if LOGITS in answer.arrays and answer.arrays[LOGITS].shape == expected[LOGITS].shape:
+                noise.compare(where, {LOGITS: answer.arrays[LOGITS]}, {LOGITS: expected[LOGITS]})
+        return Check.of(scenario.name, tally)
+
+    def _pad(self, session: Session, scenario: Scenario, known: Mapping[str, Passage]) -> Check:
+        """The same batch with two pad tokens, against each other."""
+        tally = Tally(PAD_TOLERANCE)
+        first = [
+            {name: array.copy() for name, array in answer.arrays.items()}
+            for answer in play(session, scenario, known, self.layers)
+        ]
+        other = replace(scenario, pad=self.config.vocab_size - 1)
+        for before, answer in zip(first, play(session, other, known, self.layers), strict=False):
+            tally.compare(f"{answer.passage}, pad {other.pad} instead of {scenario.pad}", answer.arrays, before)
+        return Check.of("the pad id makes no difference", tally)
+
+    def _certificate(self, runner: Runner, findings: Findings) -> Check:
+        """Which layers rotate, as the runner's own keys show it; BF16 is measured, not judged."""
+        problems = [] if runner.role is Role.NOISE else certificate.judge(findings.movements, self.config)
+        return Check("NoPE certificate", 2 * len(findings.movements), 0, problems=abridged(problems))
+
+    def _continue(self, runner: Runner, session: Session, findings: Findings) -> None:
+        """Continue the prompt; logits are compared as long as the tokens are the same."""
+        needed, slots = len(self.prompt) + self.tokens, capacity(session)
+        if slots is not None and needed > slots:
+            findings.left_out.append(f"{CONTINUATION}: needs {needed} slots, the capacity is {slots}")
+            return
+        tally = Tally(TOLERANCE if runner.role is Role.JUDGED else None)
+        rows, found = [], findings.continuation
+        stored = {} if runner.role is Role.REFERENCE else self.reference.read(CONTINUATION)
+        for step, (token, gap, logits) in enumerate(greedy.steps(session, self.prompt, self.tokens, self.layers)):
+            if runner.role is Role.REFERENCE:
+                rows.append(logits)
+            elif found.tokens == stored["tokens"][:step].tolist():
+                tally.compare(f"step {step}", {LOGITS: logits}, {LOGITS: stored[LOGITS][step]})
+            found.tokens.append(token)
+            found.gaps.append(gap)
+        if runner.role is Role.REFERENCE:
+            chosen = {"tokens": np.array(found.tokens), "gaps": np.array(found.gaps)}
+            self.reference.write(CONTINUATION, {LOGITS: np.stack(rows), **chosen})
+            return
+        reference = greedy.Continuation(stored["tokens"].tolist(), stored["gaps"].tolist())
+        limit = 2 * TOLERANCE * tally.magnitude
+        judged = greedy.judge(found, reference, limit) if runner.role is Role.JUDGED else []
+        problems = abridged([*tally.problems, *judged])
+        worst = tally.worst[LOGITS].relative if LOGITS in tally.worst else None
+        findings.checks.append(
+            Check(CONTINUATION, tally.tensors, tally.elements, worst, None, tally.tolerance, problems)
+        )
+
+
+def fitting(asked: Sequence[Scenario], slots: int | None) -> tuple[tuple[Scenario, ...], list[str]]:
+    """Part the scenarios that fit a linear cache's capacity from those that do not, which are named."""
+    fits = tuple(scenario for scenario in asked if slots is None or scenario.slots <= slots)
+    return fits, [f"{s.name}: needs {s.slots} slots, the capacity is {slots}" for s in asked if s not in fits]

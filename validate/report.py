@@ -1,0 +1,125 @@
+"""The report: what was compared, what came of it, and the verdict; kept as report.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from validate import greedy
+from validate.findings import Findings, Noise
+from validate.plans import NO_ENGINE, PlanState
+from validate.prompt import Prompt
+from validate.runners import RUNNERS, Role
+
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a validation found, and where it lies.
+
+    Attributes:
+        uses_rope: for each layer whether config.json says that it rotates.
+        texts: the continuation of each runner as text; empty without a tokenizer.
+        folder: the report's folder, `OUT/<model>/validate/<target>/`.
+        up_to_date: whether an earlier run had found all this already.
+    """
+
+    model: str
+    target: str
+    uses_rope: tuple[bool, ...]
+    prompt: Prompt
+    findings: tuple[Findings, ...]
+    texts: Mapping[str, str]
+    plans: tuple[PlanState, ...]
+    folder: Path
+    up_to_date: bool = field(default=False, compare=False)
+
+    @property
+    def compared(self) -> tuple[int, int]:
+        """Tensors and elements of the judged runners that were compared with the reference."""
+        judged = [check for found in self.judged for check in found.checks if check.elements]
+        return sum(check.tensors for check in judged), sum(check.elements for check in judged)
+
+    @property
+    def judged(self) -> tuple[Findings, ...]:
+        """Findings of the runners that must be equal to the reference."""
+        return tuple(found for found in self.findings if found.role == Role.JUDGED.value)
+
+    @property
+    def problems(self) -> list[str]:
+        """Every reason for a no: what was found wrong, what was not compared, and plans of other graphs."""
+        reasons = [f"{found.runner}: {problem}" for found in self.findings for problem in found.problems]
+        expected, present = [runner.name for runner in RUNNERS], [found.runner for found in self.findings]
+        reasons += [f"{name} was not examined" for name in expected if name not in present]
+        reasons += [
+            f"{found.runner}: nothing was compared"
+            for found in self.judged
+            if not sum(check.elements for check in found.checks)
+        ]
+        return reasons + [problem for plan in self.plans for problem in plan.problems]
+
+    @property
+    def verdict(self) -> bool:
+        """Whether everything that was judged is equal to the reference."""
+        return not self.problems
+
+    @property
+    def noise(self) -> Noise | None:
+        """What BF16 itself does to the logits, as PyTorch shows it."""
+        return next((found.noise for found in self.findings if found.role == Role.NOISE.value), None)
+
+    @property
+    def near_ties(self) -> list[int]:
+        """Steps of the continuation at which BF16 may choose another token, and would not be wrong."""
+        reference = next((found for found in self.findings if found.role == Role.REFERENCE.value), None)
+        if reference is None or self.noise is None:
+            return []
+        return greedy.near_ties(reference.continuation, self.noise.largest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain JSON values, the verdict first."""
+        tensors, elements = self.compared
+        return {
+            "verdict": "yes" if self.verdict else "no",
+            "problems": self.problems,
+            "compared": {"tensors": tensors, "elements": elements},
+            "model": self.model,
+            "target": self.target,
+            "engine": NO_ENGINE,
+            "uses_rope": self.uses_rope,
+            "prompt": {"text": self.prompt.text, "ids": self.prompt.ids},
+            "texts": dict(self.texts),
+            "near_ties": self.near_ties,
+            "runners": [found.to_json() for found in self.findings],
+            "plans": [{"target": plan.target, "problems": plan.problems} for plan in self.plans],
+        }
+
+    def write(self, path: Path) -> None:
+        """Write report.json."""
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Report:
+        """Read the report of an earlier run."""
+        raw = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        return cls(
+            raw["model"],
+            raw["target"],
+            tuple(raw["uses_rope"]),
+            Prompt(tuple(raw["prompt"]["ids"]), raw["prompt"]["text"]),
+            tuple(Findings.from_json(found) for found in raw["runners"]),
+            raw["texts"],
+            tuple(PlanState(plan["target"], tuple(plan["problems"])) for plan in raw["plans"]),
+            folder,
+            up_to_date=True,
+        )
+
+
+def subjects(findings: Sequence[Findings]) -> list[str]:
+    """Every subject that any runner was checked on, in the order in which they were asked."""
+    return list(dict.fromkeys(check.subject for found in findings for check in found.checks))

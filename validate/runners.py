@@ -1,0 +1,59 @@
+"""The ways to run the model that are compared, in order: a short list, the reference first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.layout import ModelFolder
+from runtime import Session, open_session
+from validate.pytorch_session import PyTorchSession
+
+
+class Role(Enum):
+    """What a runner's results are for."""
+
+    REFERENCE = "reference"
+    """What the others are compared with."""
+    NOISE = "noise"
+    """Measured, to know what the arithmetic itself does; judged for finiteness only."""
+    JUDGED = "judged"
+    """Must be equal to the reference."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One way to run the model.
+
+    Attributes:
+        form: the graph whose FP32 twin it runs; nothing for PyTorch.
+        bytes_per_parameter: what its weights take.
+    """
+
+    name: str
+    role: Role
+    form: Form | None = None
+    bytes_per_parameter: int = 4
+
+    def memory(self, config: ModelConfig) -> int:
+        """Bytes that it will take, rounded up: weights, a sixth more while they are loaded, and the calls."""
+        return config.num_parameters * self.bytes_per_parameter * 7 // 6 + (1 << 30)
+
+    def open(self, folder: ModelFolder, checkpoint: Checkpoint) -> Session:
+        """Give its session, not yet entered."""
+        if self.form is not None:
+            return open_session(folder.graph(self.form, twin=True))
+        return PyTorchSession(checkpoint, "float32" if self.bytes_per_parameter == 4 else "bfloat16")
+
+
+RUNNERS = (
+    Runner("PyTorch FP32", Role.REFERENCE),
+    Runner("PyTorch BF16", Role.NOISE, bytes_per_parameter=2),
+    Runner("export_fp32", Role.JUDGED, Form.EXPORT),
+    Runner("model_fp32", Role.JUDGED, Form.MODEL),
+    Runner("model_all_fp32", Role.JUDGED, Form.MODEL_ALL),
+    Runner("model_linear_fp32", Role.JUDGED, Form.MODEL_LINEAR),
+)

@@ -1,0 +1,109 @@
+"""Run the runners one after another, each in a process of its own, and say clearly what became of one that died."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from artifacts.config import ModelConfig
+from artifacts.doctor import memory_limit
+from artifacts.errors import StageError, refuse
+from validate.findings import Findings
+from validate.runners import RUNNERS, Runner
+from validate.worker import Order
+
+GIB = 1 << 30
+ROOT = Path(__file__).parent.parent
+TAIL = 12
+"""Lines of a dead worker's stderr that its message quotes."""
+
+
+def run_all(order: Order, config: ModelConfig, console: Console) -> list[Findings]:
+    """Run every runner in the list's order.
+
+    Raises:
+        StageError: a runner needs more memory than is free, was killed, or could not do it.
+    """
+    found = []
+    for number, runner in enumerate(RUNNERS, 1):
+        check_memory(runner, config)
+        findings = supervise(order, runner, console, f"{number}/{len(RUNNERS)} {runner.name}")
+        took = sum(findings.seconds.values())
+        verdict = "problems" if findings.problems else runner.role.value
+        console.print(
+            f"validate: {number}/{len(RUNNERS)} {runner.name}: {verdict}, "
+            f"{took:.0f} s, {findings.peak_bytes / GIB:.1f} GiB"
+        )
+        found.append(findings)
+    return found
+
+
+def check_memory(runner: Runner, config: ModelConfig) -> None:
+    """Refuse before the machine does: a runner whose weights do not fit would be killed after minutes."""
+    needed = runner.memory(config)
+    free = min(memory_limit(), psutil.virtual_memory().available + psutil.swap_memory().free)
+    if free < needed:
+        raise refuse(
+            f"{runner.name} does not fit into memory",
+            expected=f"about {needed / GIB:.1f} GiB free",
+            found=f"{free / GIB:.1f} GiB free",
+            remedy="end other programs, or validate on a machine with more memory",
+        )
+
+
+def supervise(order: Order, runner: Runner, console: Console, label: str) -> Findings:
+    """Run one runner and read its findings."""
+    errors = order.folder / f"{runner.name}.stderr"
+    with errors.open("w") as stderr, _worker(order, runner, stderr.fileno()) as process:
+        with console.status(f"{label}: loading") as status:
+            assert process.stdout is not None
+            for line in process.stdout:
+                done, _, total = line.strip().partition(" ")
+                status.update(f"{label}: {done} of {total} scenarios")
+        code = process.wait()
+    if code == 0:
+        return Findings.from_json(json.loads(order.findings(runner.name).read_text(encoding="utf-8")))
+    raise death(runner, code, errors.read_text(errors="replace"))
+
+
+@contextmanager
+def _worker(order: Order, runner: Runner, stderr: int) -> Iterator[subprocess.Popen[str]]:
+    """Start a worker, and end it if this process is interrupted before it is done."""
+    command = [sys.executable, "-m", "validate.worker", str(order.path), runner.name]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def death(runner: Runner, code: int, errors: str) -> StageError:
+    """Say what became of a worker that did not end well.
+
+    Args:
+        runner: what ran.
+        code: exit code; negative if a signal ended it.
+        errors: its stderr.
+    """
+    memory = f"free memory (the machine has {psutil.virtual_memory().total / GIB:.1f} GiB), then run it again"
+    tail = "\n".join(errors.strip().splitlines()[-TAIL:])
+    if code < 0:
+        name = signal.Signals(-code).name
+        reason = ", which is what the system does when memory runs out" if -code == signal.SIGKILL else ""
+        return refuse(f"{runner.name} was ended by {name}{reason}", found=tail, remedy=memory)
+    if any(sign in errors for sign in ("MemoryError", "bad_alloc", "not enough memory", "Failed to allocate memory")):
+        return refuse(f"{runner.name} ran out of memory", found=tail, remedy=memory)
+    return refuse(f"{runner.name} could not be examined (exit code {code})", found=tail)

@@ -1,0 +1,143 @@
+"""The stage: open the inputs, run the runners, judge, and put the report in its place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from artifacts.command import stderr
+from artifacts.errors import refuse
+from artifacts.manifest import FileRecord, Manifest
+from artifacts.versions import versions
+from artifacts.writing import Writing, cannot_write
+from validate.inputs import Inputs, open_inputs
+from validate.prompt import DEFAULT_PROMPT
+from validate.report import REPORT, Report
+
+TOOLS = ("onnxruntime-gpu", "torch", "transformers", "tokenizers", "numpy", "python")
+MANIFEST = "manifest.json"
+_WORK = ".work."
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a validation may be told.
+
+    Attributes:
+        prompt: the text that every runner continues; without a tokenizer seeded ids stand for it.
+        tokens: how many tokens it is continued by.
+    """
+
+    prompt: str = DEFAULT_PROMPT
+    tokens: int = 32
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise refuse("there is nothing to continue", expected="at least 1 token", found=f"--tokens {self.tokens}")
+        if not self.prompt:
+            raise refuse("the prompt is empty", expected="a text", found="--prompt ''")
+
+
+def validate(root: Path, options: Options | None = None) -> Report:
+    """Compare every way to run a model with PyTorch in FP32.
+
+    Args:
+        root: `OUT/<model>`, with export and surgery done.
+        options: what to continue, and how far.
+
+    Returns:
+        The report, which lies in `OUT/<model>/validate/<target>/`.
+
+    Raises:
+        StageError: an input is not what it should be, or a runner could not do it.
+    """
+    options = options or Options()
+    inputs = open_inputs(root)
+    tools = versions(*TOOLS)
+    target = f"onnxruntime-{tools['onnxruntime-gpu']}-cpu"
+    place = inputs.folder.target("validate", target)
+    earlier = _earlier(inputs, place, options, tools)
+    if earlier is not None:
+        return earlier
+    with _work_folder(place.parent) as work:
+        report = _examine(inputs, target, options, work)
+    with Writing(place) as writing:
+        report.write(writing.path(REPORT))
+        written = FileRecord.of(writing.path(REPORT), inputs.digests)
+        outputs = {inputs.folder.relative(place / REPORT): written}
+        tensors, elements = report.compared
+        facts = {"verdict": "yes" if report.verdict else "no", "tensors": tensors, "elements": elements}
+        manifest = Manifest("validate", asdict(options), inputs.identity, inputs.records, outputs, tools, facts)
+        manifest.write(writing.path(MANIFEST))
+    return report
+
+
+def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str]) -> Report | None:
+    """Give the report of an earlier run on the very same inputs, if there is one."""
+    if not (place / MANIFEST).is_file():
+        return None
+    manifest = Manifest.read(place / MANIFEST, made_by=f"python -m validate {inputs.folder.root}")
+    current = manifest.is_current(
+        inputs.folder.root,
+        inputs.digests,
+        options=asdict(options),
+        checkpoint=inputs.identity,
+        inputs=inputs.records,
+        tools=tools,
+    )
+    return Report.read(place) if current else None
+
+
+def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Report:
+    """Run every runner and put what they found together."""
+    from validate.plans import look
+    from validate.prompt import Reader
+    from validate.supervision import run_all
+    from validate.worker import Order
+
+    reader = Reader(inputs.folder.onnx, inputs.config)
+    prompt = reader.encode(options.prompt)
+    needed = len(prompt.ids) + options.tokens
+    if needed > inputs.config.max_positions:
+        raise refuse(
+            "the prompt and its continuation are longer than the model's positions",
+            expected=f"at most {inputs.config.max_positions} tokens",
+            found=f"{len(prompt.ids)} + {options.tokens}",
+            remedy="a shorter --prompt, or fewer --tokens",
+        )
+    order = Order(work, inputs.folder.root, dict(inputs.identity), prompt.ids, options.tokens)
+    order.write()
+    findings = run_all(order, inputs.config, stderr())
+    texts = {found.runner: reader.decode(found.continuation.tokens) for found in findings}
+    return Report(
+        inputs.folder.name,
+        target,
+        inputs.config.uses_rope,
+        prompt,
+        tuple(findings),
+        {runner: text for runner, text in texts.items() if text is not None},
+        look(inputs.folder, inputs.digests),
+        inputs.folder.target("validate", target),
+    )
+
+
+@contextmanager
+def _work_folder(parent: Path) -> Iterator[Path]:
+    """Give a folder for results between processes; it goes away, and so do those of killed runs."""
+    work = parent / f"{_WORK}{os.getpid()}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.glob(f"{_WORK}*"):
+            if not Path("/proc", left.name.removeprefix(_WORK)).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        work.mkdir()
+    except OSError as error:
+        raise cannot_write(parent, error) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

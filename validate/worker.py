@@ -1,0 +1,86 @@
+"""One runner in a process of its own: `python -m validate.worker ORDER RUNNER`, where ORDER is a JSON file.
+
+It prints `done total` on stdout as it goes, and writes its findings beside the order. A process of its own gives all
+its memory back, and takes nothing with it when it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.command import DONE, run
+from artifacts.layout import ModelFolder
+from validate.examination import Examination
+from validate.reference import Reference
+from validate.runners import RUNNERS
+
+
+@dataclass(frozen=True)
+class Order:
+    """What every worker of one validation is told; it lies in the folder that results go to.
+
+    Attributes:
+        root: the model's folder.
+        checkpoint: the checkpoint's identity.
+        prompt: token ids of the prompt.
+        tokens: how many tokens continue it.
+    """
+
+    folder: Path
+    root: Path
+    checkpoint: dict[str, Any]
+    prompt: tuple[int, ...]
+    tokens: int
+
+    @property
+    def path(self) -> Path:
+        """The order's file."""
+        return self.folder / "order.json"
+
+    def findings(self, runner: str) -> Path:
+        """Where a runner's findings go."""
+        return self.folder / f"{runner}.json"
+
+    def write(self) -> None:
+        """Write the order's file."""
+        raw = {"root": str(self.root), "checkpoint": self.checkpoint, "prompt": self.prompt, "tokens": self.tokens}
+        self.path.write_text(json.dumps(raw), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Order:
+        """Read an order's file."""
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return cls(path.parent, Path(raw["root"]), raw["checkpoint"], tuple(raw["prompt"]), raw["tokens"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out an order for one runner."""
+    order = Order.read(Path(arguments[0]))
+    runner = next(runner for runner in RUNNERS if runner.name == arguments[1])
+    folder = ModelFolder(order.root)
+    examination = Examination(folder.config(), order.prompt, order.tokens, Reference(order.folder))
+    begun = time.monotonic()
+    with runner.open(folder, Checkpoint.from_identity(order.checkpoint)) as session:
+        loaded = time.monotonic()
+        findings = examination.run(runner, session, tell)
+    findings.seconds = {"load": loaded - begun, "run": time.monotonic() - loaded}
+    findings.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    order.findings(runner.name).write_text(json.dumps(findings.to_json(), allow_nan=False), encoding="utf-8")
+    return DONE
+
+
+def tell(done: int, total: int) -> None:
+    """Say how far it is; a parent that is gone ends this process here."""
+    print(done, total, flush=True)
+
+
+if __name__ == "__main__":
+    run(main, sys.argv[1:])
