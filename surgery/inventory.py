@@ -55,12 +55,11 @@ def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
         Mul=3 * layers,
         Sigmoid=layers,
         Add=2 * layers,
-        Gather=1,
+        Gather=1 + form.last_only,
     )
     counts["TensorScatter" if form.linear else "Concat"] += 2 * layers
     counts += _MASK
     counts += Counter(Unsqueeze=1) if form.linear else Counter(Shape=1, Squeeze=1, Sub=1)
-    counts += Counter(Slice=1) if form.last_only else Counter()
     return counts
 
 

@@ -3,10 +3,11 @@
 ::
 
     before   stream (B, S, hidden) ─────────────────────────► RMSNormalization ─► MatMul head ─► logits (BF16)
-    after    stream (B, S, hidden) ─► Slice(last position) ─► RMSNormalization ─► MatMul head ─► Cast ─► logits (FP32)
+    after    stream (B, S, hidden) ─► Gather(last position) ─► RMSNormalization ─► MatMul head ─► Cast ─► logits (FP32)
 
-Slicing before the final norm spares a prefill of 512 tokens 511 rows of the vocabulary-sized product. With left
-padding the last position is the last token of every row.
+Gathering before the final norm spares a prefill of 512 tokens 511 rows of the vocabulary-sized product. With left
+padding the last position is the last token of every row. A Gather says that the axis is one; of a Slice TensorRT only
+knows that it is dynamic.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from surgery.walk import Walk
 
 HEAD = "lm_head"
 """The head's output in the model's type, (B, S or 1, V)."""
-
-_END = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ def widen(head: Head, subject: Subject) -> None:
 def keep_last(head: Head, subject: Subject) -> None:
     """Compute the norm and the logits of the last position only."""
     stream = head.norm.inputs[0]
-    bounds = [integers(-1), integers(_END), integers(1)]
     hidden = subject.config.hidden_size
-    name = f"{stream.name}/last"
-    last = subject.emit("Slice", [stream, *bounds], name, dtype=BF16, shape=[BATCH, 1, hidden])
+    last = subject.emit(
+        "Gather", [stream, integers(-1)], f"{stream.name}/last", dtype=BF16, shape=[BATCH, 1, hidden], axis=1
+    )
     head.norm.inputs = [last, head.norm.inputs[1]]
     for node, width in ((head.norm, hidden), (head.product, subject.config.vocab_size)):
         node.outputs[0].shape = [BATCH, 1, width]
