@@ -94,9 +94,8 @@ def _refusals(options: BuildOptions, target: Target) -> Iterator[Problem]:
             where = " without a GPU" if flag.rtx is Standing.REFUSED_WITHOUT_GPU else ""
             yield Problem(
                 f"{flag.spelling} does not work with TensorRT-RTX{where}",
-                flag.reason,
-                f"--backend {target.backend.value}",
-                "leave it out, or build with --backend tensorrt on a machine with a GPU",
+                found=flag.reason,
+                remedy="leave it out, or build with --backend tensorrt on a machine with a GPU",
             )
 
 

@@ -88,8 +88,7 @@ def _place(tensor: onnx.TensorProto) -> Mapping[str, str]:
 
 def _size(tensor: onnx.TensorProto) -> int:
     """Bytes of a tensor's values, from its shape and type."""
-    itemsize = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * int(itemsize)
+    return int(math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
 
 
 def _judge_places(path: Path, tensors: Iterable[onnx.TensorProto], remedy: str) -> Iterator[Problem]:

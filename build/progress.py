@@ -48,11 +48,21 @@ class PhaseBars:
 class Interruption:
     """Whether Ctrl-C was pressed; TensorRT stops at its next step."""
 
-    pressed = False
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def check(self) -> None:
+        """Stop here if it was pressed.
+
+        Raises:
+            KeyboardInterrupt: it was.
+        """
+        if self.pressed:
+            raise KeyboardInterrupt
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Note Ctrl-C instead of raising: a Python exception inside TensorRT's C++ would end the process.
+        """Note Ctrl-C instead of raising: inside TensorRT's C++ a Python exception ends the process or is swallowed.
 
         Raises:
             KeyboardInterrupt: afterwards, if it was pressed.
@@ -71,8 +81,7 @@ class Interruption:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-            if self.pressed:
-                raise KeyboardInterrupt
+            self.check()
 
 
 def monitor(trt: Any, bars: PhaseBars, interruption: Interruption) -> Any:

@@ -115,7 +115,13 @@ def _step(
             names = ", ".join(spec.name for spec in inputs[:5])
             problems.append(Problem(f"{where}: no input is called {name}", f"{names} …", name))
         for spec in matched:
-            problems.extend(_read(where, spec, lengths, known))
+            wrong = list(_read(where, spec, lengths, known))
+            problems.extend(wrong)
+            if wrong:
+                # The others of this pattern would say the same: 72 times for SmolLM3-3B.
+                break
+    if len(problems) > before:
+        return None
     axes = {axis: length for axis, (_, length) in known.items()}
     if not any(PAST in spec.axes for spec in inputs):
         axes[PAST] = 0
@@ -139,6 +145,7 @@ def _read(where: str, spec: TensorSpec, lengths: Shape, known: dict[str, tuple[s
         if isinstance(axis, int):
             if length != axis:
                 yield Problem(f"{where}: {spec.name} has another fixed axis", wanted, found)
+                return
             continue
         other, known_length = known.setdefault(axis, (spec.name, length))
         if known_length != length:
@@ -178,7 +185,8 @@ def _order(index: int, profile: StepProfile) -> Iterator[Problem]:
         lengths = [getattr(profile, point).axes[axis] for point in POINTS]
         if lengths != sorted(lengths):
             found = ", ".join(f"{point} {length}" for point, length in zip(POINTS, lengths, strict=True))
-            yield Problem(f"profile {index}: {axis} does not grow from min to max", "min ≤ opt ≤ max", found)
+            what = f"profile {index}: {axis} does not grow from min to max"
+            yield Problem(what, "min ≤ opt ≤ max", found, "give all three of --minShapes, --optShapes and --maxShapes")
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -89,15 +89,17 @@ class Work:
     def _announce(self) -> None:
         weights = self.sources.graph.weights
         needs = f"about {gigabytes(memory_needed(weights))} of host memory, {gigabytes(disk_needed(weights))} of disk"
-        self.console.print(f"building {self.target.name} from {self.sources.graph.path.name}: takes {needs}")
+        self.console.print(
+            f"building {self.target.name} from {self.sources.graph.path.name}: takes {needs}", soft_wrap=True
+        )
         if self.planning.hole is not None:
-            self.console.print(f"caution: with these shapes no profile takes {self.planning.hole}")
+            self.console.print(f"caution: with these shapes no profile takes {self.planning.hole}", soft_wrap=True)
 
     def _write(self, writing: Writing) -> Manifest:
         begun = time.monotonic()
         with writing.path(LOG).open("w", encoding="utf-8") as file:
             log = BuildLog(file, self._echo if self.options.verbose else None)
-            plan, made = self._listen(log, lambda: self._make(writing, log))
+            plan, made = self._listen(log, lambda interruption: self._make(writing, log, interruption))
         made |= facts(self.target, self.planning, self.sources.graph, log.figures)
         made |= {"seconds": round(time.monotonic() - begun, 3), "peak_host_memory": peak_memory()}
         writing.path(TRTEXEC).write_text(script(self._command()), encoding="utf-8")
@@ -110,24 +112,30 @@ class Work:
     def _echo(self, line: str) -> None:
         self.console.out(line, highlight=False)
 
-    def _listen(self, log: BuildLog, make: Callable[[], Made]) -> Made:
-        speaker = logger(load(self.target.backend))
-        speaker.listener = log.hear
-        try:
-            made = make()
-        finally:
-            speaker.listener = None
+    def _listen(self, log: BuildLog, make: Callable[[Interruption], Made]) -> Made:
+        """Do TensorRT's part of the work with its log and Ctrl-C attended to."""
+        interruption = Interruption()
+        with interruption.caught():
+            speaker = logger(load(self.target.backend))
+            speaker.listener = log.hear
+            try:
+                made = make(interruption)
+            finally:
+                speaker.listener = None
         if log.failure is not None:
             raise log.failure
         return made
 
-    def _make(self, writing: Writing, log: BuildLog) -> Made:
+    def _make(self, writing: Writing, log: BuildLog, interruption: Interruption) -> Made:
         """Parse, build, and write network and plan; give the plan's record and what TensorRT made of the graph."""
         trt = load(self.target.backend)
+        interruption.check()
         parsed = parse_network(trt, self.sources.graph.path)
         interface, layers = read_interface(parsed[1]), read_layers(parsed[1])
         write_network(writing.path(NETWORK), interface, layers)
-        engine = self._engine(trt, parsed)
+        interruption.check()
+        engine = self._engine(trt, parsed, interruption)
+        interruption.check()
         if engine is None:
             raise failure(log.errors)
         if not self.options.strip_weights:
@@ -136,10 +144,10 @@ class Work:
             plan = copy_engine(engine, file)
         return plan, {"tensors": interface, "layers": count_kinds(layers), "layer_count": len(layers)}
 
-    def _engine(self, trt: Any, parsed: Parsed) -> Any:
-        bars, interruption = PhaseBars(self.console), Interruption()
-        watch = monitor(trt, bars, interruption)
-        with interruption.caught(), bars.progress:
+    def _engine(self, trt: Any, parsed: Parsed, interruption: Interruption) -> Any:
+        bars = PhaseBars(self.console)
+        with bars.progress:
+            watch = monitor(trt, bars, interruption)
             return build_engine(trt, parsed, self.target, self.options, self._shapes(), watch)
 
     def _shapes(self) -> list[Mapping[str, Sequence[Sequence[int]]]]:

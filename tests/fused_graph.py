@@ -40,7 +40,7 @@ TYPES = {
     Precision.FP32: TensorProto.FLOAT,
     Precision.INT64: TensorProto.INT64,
 }
-CHECKPOINT = {"kind": "random", "origin": "random:by-hand", "revision": None, "files": {}}
+CHECKPOINT: dict[str, Any] = {"kind": "random", "origin": "random:by-hand", "revision": None, "files": {}}
 
 
 class GraphWriter:
