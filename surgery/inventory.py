@@ -59,6 +59,8 @@ def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
     )
     counts["TensorScatter" if form.linear else "Concat"] += 2 * layers
     counts += _MASK
+    if form.last_only:
+        counts += Counter(Shape=1, Sub=1)
     counts += Counter(Unsqueeze=1) if form.linear else Counter(Shape=1, Squeeze=1, Sub=1)
     return counts
 

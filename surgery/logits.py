@@ -3,11 +3,12 @@
 ::
 
     before   stream (B, S, hidden) ─────────────────────────► RMSNormalization ─► MatMul head ─► logits (BF16)
-    after    stream (B, S, hidden) ─► Gather(last position) ─► RMSNormalization ─► MatMul head ─► Cast ─► logits (FP32)
+    after    stream (B, S, hidden) ─► Gather(S − 1) ─► RMSNormalization ─► MatMul head ─► Cast ─► logits (FP32)
 
 Gathering before the final norm spares a prefill of 512 tokens 511 rows of the vocabulary-sized product. With left
 padding the last position is the last token of every row. A Gather says that the axis is one; of a Slice TensorRT only
-knows that it is dynamic.
+knows that it is dynamic. The index is S − 1, not −1: on an axis of dynamic length a negative index has undefined
+behaviour in TensorRT (IGatherLayer in NvInfer.h), and its parser passes one on unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 import onnx
 import onnx_graphsurgeon as gs
 
-from artifacts.contract import BATCH, LOGITS
+from artifacts.contract import BATCH, INPUT_IDS, LOGITS
 from surgery.fusion import Pass
-from surgery.subject import BF16, FP32, Subject, integers
+from surgery.subject import BF16, FP32, INT64, Subject, integers
 from surgery.walk import Walk
 
 HEAD = "lm_head"
@@ -61,9 +62,10 @@ def keep_last(head: Head, subject: Subject) -> None:
     """Compute the norm and the logits of the last position only."""
     stream = head.norm.inputs[0]
     hidden = subject.config.hidden_size
-    last = subject.emit(
-        "Gather", [stream, integers(-1)], f"{stream.name}/last", dtype=BF16, shape=[BATCH, 1, hidden], axis=1
-    )
+    ids = subject.input(INPUT_IDS)
+    length = subject.emit("Shape", [ids], f"{stream.name}/length", dtype=INT64, shape=[1], start=1, end=2)
+    index = subject.emit("Sub", [length, integers(1)], f"{stream.name}/last_index", dtype=INT64, shape=[1])
+    last = subject.emit("Gather", [stream, index], f"{stream.name}/last", dtype=BF16, shape=[BATCH, 1, hidden], axis=1)
     head.norm.inputs = [last, head.norm.inputs[1]]
     for node, width in ((head.norm, hidden), (head.product, subject.config.vocab_size)):
         node.outputs[0].shape = [BATCH, 1, width]

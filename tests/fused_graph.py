@@ -163,7 +163,9 @@ class GraphWriter:
         mask = self.mask()
         for index in range(c.num_hidden_layers):
             x = self.layer(x, index, mask)
-        last = self.op("Gather", x, self.constant("last", [-1]), name="model/last", axis=1)
+        length = self.op("Shape", "input_ids", name="model/length", start=1, end=2)
+        index = self.op("Sub", length, self.constant("const.1", [1]), name="model/last_index")
+        last = self.op("Gather", x, index, name="model/last", axis=1)
         head = self.op("Transpose", embedding, name="lm_head/Transpose", perm=[1, 0])
         logits = self.op("MatMul", self.norm(last, "model.norm"), head, name="lm_head")
         self.op("Cast", logits, name="logits", to=TensorProto.FLOAT)
