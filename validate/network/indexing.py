@@ -1,9 +1,11 @@
 """Layers that pick and place by index: gather, scatter, fill.
 
 Sources: NVIDIA TensorRT operators documentation, pages Gather, Scatter, Fill
-(https://docs.nvidia.com/deeplearning/tensorrt/latest/_static/operators/). The Gather page wants every index in
-[0, length); ONNX allows negative ones, and the parser passes them on unchanged. They are refused here, since what a
-kernel makes of them is nowhere promised.
+(https://docs.nvidia.com/deeplearning/tensorrt/latest/_static/operators/), and IGatherLayer in NvInfer.h.
+
+ONNX allows negative indices, which count from the end, and the parser passes them on unchanged. NvInfer.h: on an axis
+of dynamic length a negative index has undefined behaviour. So they are taken on a fixed axis and refused on a dynamic
+one. An index past the end is refused too (an engine reads zeros there).
 """
 
 from __future__ import annotations
@@ -24,13 +26,11 @@ def gather(layer: Layer) -> Operation:
     axis, batch = layer.attributes["axis"], layer.attributes["num_elementwise_dims"]
 
     def pick(data: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        _within(layer, indices, data.shape[axis])
-        picked = data.index_select(axis, indices.flatten())
+        picked = data.index_select(axis, _within(layer, indices, data.shape[axis], axis).flatten())
         return picked.reshape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
 
     def pick_elements(data: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        _within(layer, indices, data.shape[axis])
-        return torch.gather(data, axis, indices.long())
+        return torch.gather(data, axis, _within(layer, indices, data.shape[axis], axis).long())
 
     def pick_nd(data: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         return data[_coordinates(layer, data, indices, batch)]
@@ -51,8 +51,7 @@ def scatter(layer: Layer) -> Operation:
     axis, mode = layer.attributes["axis"], layer.attributes["mode"]
 
     def place_elements(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
-        _within(layer, indices, data.shape[axis])
-        return torch.scatter(data, axis, indices.long(), updates)
+        return torch.scatter(data, axis, _within(layer, indices, data.shape[axis], axis).long(), updates)
 
     def place_nd(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         return data.index_put(_coordinates(layer, data, indices, 0), updates)
@@ -85,21 +84,25 @@ def fill(layer: Layer) -> Operation:
     return count
 
 
-def _within(layer: Layer, indices: torch.Tensor, length: int) -> None:
-    """Insist on indices in [0, length)."""
-    if indices.numel():
-        least, most = (int(bound) for bound in indices.aminmax())
-        if least < 0 or most >= length:
-            raise layer.refuse(f"indices from {least} to {most}", f"indices from 0 to {length - 1}")
+def _within(layer: Layer, indices: torch.Tensor, length: int, axis: int) -> torch.Tensor:
+    """Insist on indices in [0, length); on an axis of fixed length negative ones are counted from its end."""
+    if not indices.numel():
+        return indices
+    least, most = (int(bound) for bound in indices.aminmax())
+    assert layer.inputs[0] is not None
+    fixed = isinstance(layer.inputs[0].axes[axis], int)
+    if least < (-length if fixed else 0) or most >= length:
+        what = "" if fixed else ", none negative, since the axis is dynamic"
+        raise layer.refuse(f"indices from {least} to {most} on axis {axis}", f"indices up to {length - 1}{what}")
+    return indices if least >= 0 else indices.where(indices >= 0, indices + length)
 
 
 def _coordinates(layer: Layer, data: torch.Tensor, indices: torch.Tensor, batch: int) -> tuple[torch.Tensor, ...]:
     """Spread ND indices into one index tensor an axis, with the leading batch axes counted through."""
     import torch
 
-    spread = [indices[..., axis].long() for axis in range(indices.shape[-1])]
-    for axis, index in enumerate(spread):
-        _within(layer, index, data.shape[batch + axis])
+    axes = range(batch, batch + indices.shape[-1])
+    spread = [_within(layer, indices[..., axis - batch].long(), data.shape[axis], axis) for axis in axes]
     rank = indices.ndim - 1
     counted = [
         torch.arange(data.shape[axis]).reshape([-1 if a == axis else 1 for a in range(rank)]) for axis in range(batch)

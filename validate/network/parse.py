@@ -1,16 +1,15 @@
-"""TensorRT's own parser makes the network: `tensorrt` where it is installed, else `tensorrt_rtx`; no GPU is needed."""
+"""TensorRT's own parser makes the network: `tensorrt` where it is installed, else `tensorrt-rtx`; no GPU is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from artifacts.backend import Backend, load, logger
 from artifacts.errors import Problem, StageError, refuse
 
-Backend = Literal["tensorrt", "tensorrt_rtx"]
-BACKENDS: tuple[Backend, ...] = ("tensorrt", "tensorrt_rtx")
+WARNINGS = ("WARNING", "ERROR", "INTERNAL_ERROR")
 
 
 @dataclass
@@ -20,7 +19,7 @@ class Parsed:
     Attributes:
         trt: the library's module.
         network: its INetworkDefinition.
-        notes: the parser's warnings.
+        notes: the parser's warnings, each once.
     """
 
     source: Path
@@ -40,65 +39,29 @@ def parse(source: Path, backend: Backend | None = None) -> Parsed:
 
     Args:
         source: the graph.
-        backend: the library; the first of `BACKENDS` that is installed if not given.
+        backend: the library; TensorRT if it is installed, else TensorRT-RTX, if not given.
 
     Raises:
         StageError: there is no such file, no such library, or the parser refuses the graph (all its errors).
     """
     if not source.is_file():
         raise refuse(f"{source} is missing", expected="an ONNX graph", remedy="make export surgery")
-    trt = library(backend)
-    logger = _logger(trt)
-    builder = trt.Builder(logger)
-    network = builder.create_network()
-    parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(str(source)):
-        raise StageError(
-            [_problem(source, trt, parser.get_error(index)) for index in range(parser.num_errors)]
-            or Problem(f"{trt.__name__} cannot parse {source}", found="\n".join(logger.said))
-        )
-    notes = tuple(dict.fromkeys(logger.said))
-    logger.said.clear()
-    return Parsed(source, trt, network, notes, [logger, builder, parser])
-
-
-def library(backend: Backend | None = None) -> Any:
-    """Import TensorRT.
-
-    Raises:
-        StageError: it is not installed.
-    """
-    import importlib
-
-    for name in [backend] if backend else BACKENDS:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        # On a machine without NVIDIA's own index, `tensorrt` may be a source stub with nothing in it.
-        if hasattr(module, "OnnxParser"):
-            return module
-    raise refuse(
-        "no TensorRT is installed", expected=f"{backend or ' or '.join(BACKENDS)}", remedy="pip install tensorrt-rtx"
+    trt = load(backend or (Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX))
+    log, said = logger(trt), list[str]()
+    before, log.listener = (
+        log.listener,
+        lambda severity, message: said.append(message) if severity in WARNINGS else None,
     )
-
-
-def _logger(trt: Any) -> Any:
-    """Make a logger that remembers warnings and prints nothing."""
-    base: Callable[..., Any] = trt.ILogger
-
-    class Listener(base):  # type: ignore[valid-type, misc]  # the base class is known at run time only
-        """Remembers what TensorRT says."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.said: list[str] = []
-
-        def log(self, severity: Any, message: str) -> None:
-            if severity.value <= trt.ILogger.Severity.WARNING.value:
-                self.said.append(message)
-
-    return Listener()
+    try:
+        builder = trt.Builder(log)
+        network = builder.create_network()
+        parser = trt.OnnxParser(network, log)
+        if not parser.parse_from_file(str(source)):
+            errors = [parser.get_error(index) for index in range(parser.num_errors)]
+            raise StageError([_problem(source, trt, error) for error in errors] or _unexplained(source, trt, said))
+    finally:
+        log.listener = before
+    return Parsed(source, trt, network, tuple(dict.fromkeys(said)), [builder, parser])
 
 
 def _problem(source: Path, trt: Any, error: Any) -> Problem:
@@ -108,3 +71,7 @@ def _problem(source: Path, trt: Any, error: Any) -> Problem:
         expected="operators that TensorRT's parser takes (docs/importer.md)",
         found=error.desc(),
     )
+
+
+def _unexplained(source: Path, trt: Any, said: list[str]) -> Problem:
+    return Problem(f"{trt.__name__} cannot parse {source}", found="; ".join(said) or "no reason given")

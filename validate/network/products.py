@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     import torch
 
 
+ROWS_ALONE = 4
+"""Up to so many rows a BF16 product runs row by row on the weights as they lie; more pay for FP32 copies of them."""
+
+BLOCK = 1 << 23
+"""Elements of a weight that are FP32 copies at any one time, 32 MiB."""
+
+
 def matrix_multiply(layer: Layer) -> Operation:
     """A product of matrices, either one transposed, leading axes broadcast."""
     import torch
@@ -27,14 +34,32 @@ def matrix_multiply(layer: Layer) -> Operation:
 
     def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         a, b = a.mT if left else a, b.mT if right else b
-        rank = b.ndim
+        rank = max(a.ndim, b.ndim)
         # A weight is parsed as (1, K, N): as a matrix it is one product for all rows, and no copy a row.
         while b.ndim > 2 and b.shape[0] == 1:
             b = b[0]
-        product = torch.matmul(a, b)
+        if a.dtype is torch.float32:
+            product = torch.matmul(a, b)
+        elif b.ndim == 2:
+            product = _rows_by_matrix(a.reshape(-1, a.shape[-1]), b).view(*a.shape[:-1], b.shape[1])
+        else:
+            product = torch.matmul(a.float(), b.float()).to(a.dtype)
         return product if product.ndim == rank else product.reshape((1,) * (rank - product.ndim) + product.shape)
 
     return multiply
+
+
+def _rows_by_matrix(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """(R, K) × (K, N) in a 16-bit type with sums in FP32; torch's own BF16 product crawls on CPUs without AVX-512."""
+    import torch
+
+    if len(rows) <= ROWS_ALONE:
+        transposed = matrix.t()
+        return torch.stack([torch.mv(transposed, row) for row in rows])
+    wide = rows.float()
+    columns = max(1, BLOCK // matrix.shape[0])
+    parts = [torch.mm(wide, block.float()).to(rows.dtype) for block in torch.split(matrix, columns, 1)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def reduce(layer: Layer) -> Operation:

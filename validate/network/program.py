@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from artifacts.backend import Backend
 from artifacts.errors import Problem, StageError
 from validate.network.constants import Initializers
 from validate.network.layers import Layer, Network, TensorFacts, torch_type
 from validate.network.order import ordered
-from validate.network.parse import Backend, parse
+from validate.network.parse import parse
 from validate.network.plan import Plan, make_plan
 from validate.network.reading import read
 from validate.network.steps import compile_steps

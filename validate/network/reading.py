@@ -76,7 +76,8 @@ class _Reader:
         Raises:
             StageError: the class has one that is not known, or lacks one that is.
         """
-        found = _public(type(owner), self._trt.ILayer)
+        owner_class: type = type(owner)
+        found = _public(owner_class, self._trt.ILayer)
         if found != set(known):
             strange, absent = sorted(found - set(known)), sorted(set(known) - found)
             raise bare.refuse(f"new attributes {strange}, missing ones {absent}", f"the attributes {sorted(known)}")

@@ -57,8 +57,8 @@ def attention(layer: Layer) -> Operation:
             seen = torch.ones(s, t, dtype=torch.bool).tril(t - s if offset[causal] else 0)
             scores = scores.masked_fill(~seen, -torch.inf)
         weights = torch.softmax(scores, -1) if norm == "SOFTMAX" else scores
-        grouped = weights.to(v.dtype).view(b, groups, h // groups * s, t)
-        return torch.matmul(grouped, v).view(b, h, s, v.shape[3])
+        rounded = weights.to(v.dtype).float().view(b, groups, h // groups * s, t)
+        return torch.matmul(rounded, v.float()).to(v.dtype).view(b, h, s, v.shape[3])
 
     return attend
 
@@ -101,7 +101,7 @@ def rotary_embedding(layer: Layer) -> Operation:
 
 
 def _within_table(layer: Layer, positions: torch.Tensor, rows: int) -> None:
-    if positions.numel() and not (0 <= int(positions.min()) and int(positions.max()) < rows):
+    if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < rows:
         found = f"positions from {int(positions.min())} to {int(positions.max())}"
         raise layer.refuse(found, f"positions from 0 to {rows - 1}, the rows of its table")
 
