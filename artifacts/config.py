@@ -59,21 +59,7 @@ class ModelConfig:
         Raises:
             StageError: the file is missing or no JSON object, or the model is not one that we carry (all reasons).
         """
-        path = folder / "config.json"
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise refuse(
-                f"{path} is missing",
-                expected="a checkpoint folder with config.json and *.safetensors",
-                found=f"{sorted(p.name for p in folder.iterdir())[:8]}" if folder.is_dir() else "no such folder",
-                remedy="give MODEL a checkpoint folder, a hub id, or random:tiny",
-            ) from None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise refuse(f"{path} is not JSON", found=str(error), remedy=MEND_CONFIG) from None
-        if not isinstance(raw, dict):
-            raise refuse(f"{path} is not a JSON object", found=type(raw).__name__, remedy=MEND_CONFIG)
-        return cls.from_raw(raw)
+        return cls.from_raw(read_raw(folder))
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> ModelConfig:
@@ -129,6 +115,29 @@ class ModelConfig:
         layer = 2 * width * queries + 2 * width * keys + 3 * width * inner + 2 * width
         embeddings = (1 if self.tie_word_embeddings else 2) * self.vocab_size * width
         return self.num_hidden_layers * layer + embeddings + width
+
+
+def read_raw(folder: Path) -> dict[str, Any]:
+    """Read `config.json` as it is, unjudged.
+
+    Raises:
+        StageError: the file is missing or no JSON object.
+    """
+    path = folder / "config.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise refuse(
+            f"{path} is missing",
+            expected="a checkpoint folder with config.json and *.safetensors",
+            found=f"{sorted(p.name for p in folder.iterdir())[:8]}" if folder.is_dir() else "no such folder",
+            remedy="give MODEL a checkpoint folder, a hub id, or random:tiny",
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise refuse(f"{path} is not JSON", found=str(error), remedy=MEND_CONFIG) from None
+    if not isinstance(raw, dict):
+        raise refuse(f"{path} is not a JSON object", found=type(raw).__name__, remedy=MEND_CONFIG)
+    return raw
 
 
 def rope_parameters(raw: Mapping[str, Any]) -> Mapping[str, Any]:

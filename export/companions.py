@@ -1,0 +1,31 @@
+"""Config, generation config, tokenizer and chat template go along with the graphs, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.writing import Writing
+
+
+def copy(checkpoint: Checkpoint, writing: Writing) -> list[str]:
+    """Copy the checkpoint's own files; a random model has none, so its config is written as its preset has it.
+
+    Returns:
+        Names of the files.
+    """
+    if checkpoint.folder is None:
+        files = {"config.json": checkpoint.raw_config, "generation_config.json": _generation(checkpoint.raw_config)}
+        for name, content in files.items():
+            writing.path(name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        return list(files)
+    paths = checkpoint.companions()
+    for path in paths:
+        shutil.copyfile(path, writing.path(path.name))
+    return [path.name for path in paths]
+
+
+def _generation(raw: dict[str, Any]) -> dict[str, Any]:
+    return {name: raw[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}

@@ -1,0 +1,135 @@
+"""The export stage from checkpoint to manifest; `export_onnx` reads top to bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.contract import Form
+from artifacts.digest import Digests, sha256_of
+from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
+from artifacts.manifest import FileRecord, Manifest
+from artifacts.versions import versions
+from artifacts.writing import Writing
+from export import companions, data_file, room, rotary, source, weight_check
+from export.options import ExportOptions
+from export.progress import Progress
+
+if TYPE_CHECKING:
+    import onnx
+    from transformers import SmolLM3ForCausalLM
+
+MANIFEST = "export.manifest.json"
+TOOLS = ("python", "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "safetensors")
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """What export made: the folder, its manifest, and whether it was there before."""
+
+    folder: ModelFolder
+    manifest: Manifest
+    was_current: bool
+
+
+def export_onnx(options: ExportOptions, progress: Progress | None = None) -> OnnxModel:
+    """Export a checkpoint to ONNX; nothing is done where the same export lies there already.
+
+    Args:
+        options: which checkpoint, and where to.
+        progress: told what is going on; nobody is, if not given.
+
+    Raises:
+        StageError: with every reason why this checkpoint cannot be exported, or why it cannot be written.
+    """
+    progress = progress or Progress()
+    folder = options.folder
+    progress.step("looking at the checkpoint")
+    checkpoint = source.resolve(options.model, options.revision)
+    config = checkpoint.config
+    room.check_owner(folder, checkpoint)
+    digests = folder.digests()
+    identity, tools = checkpoint.identity(digests), versions(*TOOLS)
+    known = _current(folder, digests, identity, tools)
+    if known is not None:
+        return OnnxModel(folder, known, was_current=True)
+    weight_check.check(checkpoint.weights(), config)
+    with Writing(folder.onnx) as writing:
+        room.check_space(folder, data_file.total_bytes(data_file.plan(config)), config)
+        facts, hashes = _write_files(checkpoint, writing, progress)
+        outputs = {f"{folder.onnx.name}/{name}": _record(writing.path(name), sha) for name, sha in hashes.items()}
+        manifest = Manifest("export", {}, identity, {}, outputs, tools, facts)
+        manifest.write(writing.path(MANIFEST))
+    for name, record in outputs.items():
+        digests.remember(folder.root / name, record.sha256)
+    return OnnxModel(folder, manifest, was_current=False)
+
+
+def _current(folder: ModelFolder, digests: Digests, identity: dict[str, Any], tools: dict[str, str]) -> Manifest | None:
+    """Give the manifest of the export that lies there, if this run would make the same one."""
+    if not (folder.onnx / MANIFEST).is_file():
+        return None
+    manifest = folder.export_manifest()
+    same = manifest.is_current(folder.root, digests, options={}, checkpoint=identity, inputs={}, tools=tools)
+    return manifest if same else None
+
+
+def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -> tuple[dict[str, Any], dict[str, str]]:
+    """Write everything but the manifest.
+
+    Returns:
+        The manifest's facts, and each file's sha256.
+    """
+    from export.skeleton import untouched_model
+
+    config = checkpoint.config
+    hashes = {name: sha256_of(writing.path(name)) for name in companions.copy(checkpoint, writing)}
+    progress.step("building the model without its weights")
+    model = untouched_model(checkpoint.raw_config, config)
+    progress.step("writing rotary tables")
+    hashes[ROTARY_FILE], rotary_facts = rotary.write(writing.path(ROTARY_FILE), model, config)
+    graphs = _make_graphs(model, checkpoint, progress)
+    for form_name, graph in graphs.items():
+        data = graph.SerializeToString(deterministic=True)
+        writing.path(form_name).write_bytes(data)
+        hashes[form_name] = sha256_of(writing.path(form_name))
+    nodes = len(graphs[Form.EXPORT.file_name()].graph.node)
+    del model, graphs
+    hashes[DATA_FILE], rounding = _write_weights(writing.path(DATA_FILE), checkpoint, progress)
+    facts = {
+        "parameters": config.num_parameters,
+        "nope_layers": list(config.nope_layers),
+        "max_positions": config.max_positions,
+        "nodes": nodes,
+        "rounding": rounding,
+        "rotary": rotary_facts,
+        "data_sha256": hashes[DATA_FILE],
+    }
+    return facts, hashes
+
+
+def _make_graphs(model: SmolLM3ForCausalLM, checkpoint: Checkpoint, progress: Progress) -> dict[str, onnx.ModelProto]:
+    """Make the raw export and its FP32 twin, by file name."""
+    from artifacts.twin import fp32_twin
+    from export.graph import finish
+    from export.trace import trace
+
+    config = checkpoint.config
+    progress.step(f"tracing {config.num_hidden_layers} layers")
+    traced = trace(model, config)
+    progress.step("finishing the graph")
+    graph = finish(traced, config, data_file.plan(config))
+    return {Form.EXPORT.file_name(): graph, Form.EXPORT.file_name(twin=True): fp32_twin(graph, config)}
+
+
+def _write_weights(path: Path, checkpoint: Checkpoint, progress: Progress) -> tuple[str, dict[str, Any]]:
+    slots = data_file.plan(checkpoint.config)
+    progress.writing(sum(slot.length for slot in slots.values()))
+    digest, rounding = data_file.write(path, slots, checkpoint.weights(), progress.advance)
+    return digest, rounding.facts()
+
+
+def _record(path: Path, sha256: str) -> FileRecord:
+    return FileRecord(path.stat().st_size, sha256)

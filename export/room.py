@@ -1,0 +1,57 @@
+"""The output folder is this checkpoint's own and its disk has room; both are known before any work is done."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.config import ModelConfig
+from artifacts.errors import refuse
+from artifacts.layout import ModelFolder
+
+_SMALL_FILES = 64 << 20
+"""Graphs, tokenizer and manifest together; the released model's tokenizer.json is 17 MB, a graph 1 MB."""
+_ROTARY_BYTES = 12
+"""cos and sin of one position and column: twice BF16 and FP32."""
+
+
+def check_owner(folder: ModelFolder, checkpoint: Checkpoint) -> None:
+    """Refuse a model folder that holds another checkpoint; the same folder or repository may be exported again.
+
+    Raises:
+        StageError: another kind or origin of checkpoint lies there.
+    """
+    if not (folder.onnx / "export.manifest.json").is_file():
+        return
+    record = folder.export_manifest().checkpoint
+    there = (record.get("kind"), record.get("origin"))
+    if there != (checkpoint.kind, checkpoint.origin):
+        raise refuse(
+            f"{folder.root} already holds another checkpoint",
+            expected=f"{checkpoint.kind} {checkpoint.origin}",
+            found=f"{record.get('kind')} {record.get('origin')}",
+            remedy=f"give another NAME (--name), or remove {folder.root}",
+        )
+
+
+def check_space(folder: ModelFolder, weight_bytes: int, config: ModelConfig) -> None:
+    """Refuse a disk without room for the new files beside the old ones.
+
+    Raises:
+        StageError: with what is needed and what is free.
+    """
+    rotary = config.max_positions * config.head_dim // 2 * _ROTARY_BYTES
+    needed = weight_bytes + rotary + _SMALL_FILES
+    free = shutil.disk_usage(_existing(folder.onnx)).free
+    if free < needed:
+        raise refuse(
+            f"the disk of {folder.root} has too little room",
+            expected=f"{needed / 1e9:.2f} GB free",
+            found=f"{free / 1e9:.2f} GB free",
+            remedy="free space or set OUT to a larger disk",
+        )
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)

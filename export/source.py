@@ -1,0 +1,82 @@
+"""MODEL becomes a checkpoint: `random:<preset>`, a local folder, or a repository of the hub at one revision.
+
+Of a repository only safetensors, JSON, tokenizer and template files are fetched; never code, never a pickle.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from artifacts.checkpoint import Checkpoint, CheckpointKind
+from artifacts.errors import StageError, refuse
+from artifacts.random_model import PREFIX
+
+PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
+"""Revisions that we were tested with; REVISION= (`--revision`) changes them."""
+
+FETCHED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt")
+_HEX40 = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def resolve(model: str, revision: str | None = None) -> Checkpoint:
+    """Find a checkpoint, and download it if it is a hub repository that the local cache lacks.
+
+    Args:
+        model: a hub id, a folder, or `random:<preset>`.
+        revision: a branch, tag or revision of a hub repository; the pinned one, else `main`, if not given.
+
+    Raises:
+        StageError: there is no such model, or a revision was given where there is none.
+    """
+    is_folder = Path(model).expanduser().is_dir()
+    if model.startswith(PREFIX) or is_folder:
+        if revision is not None:
+            raise refuse(
+                "a revision was given for a model that has none",
+                expected="a hub repository, such as HuggingFaceTB/SmolLM3-3B",
+                found=f"MODEL={model} REVISION={revision}",
+                remedy="leave out REVISION (--revision)",
+            )
+        return _of_folder(Path(model).expanduser()) if is_folder else Checkpoint.random(model)
+    if not _REPOSITORY.fullmatch(model):
+        raise refuse(
+            f"there is no model {model!r}",
+            expected="a checkpoint folder, a hub id such as HuggingFaceTB/SmolLM3-3B, or random:tiny",
+            found="neither a folder nor a name of that form",
+            remedy="correct MODEL (--model)",
+        )
+    return _of_hub(model, revision or PINNED.get(model, "main"))
+
+
+def _of_folder(folder: Path) -> Checkpoint:
+    return Checkpoint.of_folder(folder)
+
+
+def _of_hub(repository: str, revision: str) -> Checkpoint:
+    from huggingface_hub import snapshot_download
+
+    kind: CheckpointKind = "hub"
+    try:
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED)))
+    except (OSError, ValueError) as error:
+        raise _unreachable(repository, revision, error) from error
+    resolved = folder.name
+    if not _HEX40.fullmatch(resolved):
+        raise refuse(
+            f"{repository} at {revision} has no 40-hex revision",
+            expected="a snapshot folder that is named after its revision",
+            found=str(folder),
+            remedy="remove it from the hub's cache and export again",
+        )
+    return Checkpoint(kind, repository, resolved, folder)
+
+
+def _unreachable(repository: str, revision: str, error: Exception) -> StageError:
+    return refuse(
+        f"{repository} at {revision} could not be fetched",
+        expected="a repository that the hub or its local cache has",
+        found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+        remedy="correct MODEL or REVISION, sign in with `hf auth login`, or give MODEL a checkpoint folder",
+    )
