@@ -66,7 +66,7 @@ def test_the_command_line_makes_options() -> None:
 
 
 def test_two_command_lines_share_no_shapes() -> None:
-    _parser().parse_args("m --maxShapes input_ids:1x2".split())
+    _parser().parse_args(["m", "--maxShapes", "input_ids:1x2"])
     assert not _options(_parser().parse_args(["m"])).shapes
 
 
@@ -84,7 +84,7 @@ def test_defaults_shrink_to_the_model() -> None:
 
 
 def test_a_context_beyond_the_positions_is_refused_with_both_numbers() -> None:
-    with pytest.raises(StageError, match="at most 512\n.*513"):
+    with pytest.raises(StageError, match=r"at most 512\n.*513"):
         Planning(BuildOptions(max_context=513), MODEL, graph())
 
 
