@@ -1,0 +1,133 @@
+"""A linear cache: B rows of C slots, written in place at each row's fill.
+
+A batched step writes into **every** row up to the last that takes part, also into one that is idle or in the middle of
+its prompt: there the write goes to the row's fill, which is the place that its next real token overwrites, and no mask
+ever shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.contract import ATTENTION_MASK, INPUT_IDS, LOGITS, POSITION_IDS, WRITE_INDICES
+from runtime.cache import FIRST_BUCKET, StepInputs, allocate, bucket, cache_names
+from runtime.memory import BindableSession, Bound, Memory, zeros
+from runtime.sampling import Logits
+
+
+class LinearCache:
+    """Rows that are filled and freed independently.
+
+    Where the session's capacity is free and lies in host memory, the cache has only as many slots as its longest row
+    needs, and doubles when that is full.
+    """
+
+    def __init__(self, session: BindableSession, *, rows: int, context: int, chunk: int) -> None:
+        self.context, self.chunk, self.rows = context, chunk, rows
+        declared = session.inputs[ATTENTION_MASK].axes[1]
+        self._grows = isinstance(declared, str)
+        assert self._grows or context == declared
+        self._session = session
+        self._names = cache_names(session)
+        self._inputs = StepInputs(session, rows=rows, chunk=chunk)
+        self._fills: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self._resize(min(FIRST_BUCKET, context) if self._grows else context)
+
+    @property
+    def capacity(self) -> int:
+        """Slots that each row has now."""
+        return self._mask.shape[1]
+
+    def fill(self, row: int) -> int:
+        """Give the number of tokens that a row holds; they lie in slots 0 … fill − 1."""
+        return int(self._fills[row])
+
+    def keep(self, row: int, count: int) -> int:
+        """Forget a row's tokens after the first `count`."""
+        kept = min(count, self.fill(row))
+        self._fills[row] = kept
+        self._mask.host[row, kept:] = 0
+        if self._grows and not self._fills.any() and self.capacity > FIRST_BUCKET:
+            self._resize(FIRST_BUCKET)
+        return kept
+
+    def extend(self, row: int, tokens: Sequence[int]) -> Logits:
+        """Read more tokens of one row, at the row's own address."""
+        start, end = self.fill(row), self.fill(row) + len(tokens)
+        assert 0 < len(tokens) <= self.chunk
+        assert end <= self.context
+        self._make_room(end)
+        tensors = self._tensors(row, 1, len(tokens))
+        tensors[INPUT_IDS].host[0] = tokens
+        tensors[POSITION_IDS].host[0] = np.arange(start, end)
+        tensors[WRITE_INDICES].host[0] = start
+        self._mask.host[row, start:end] = 1
+        self._bound((row, 1, len(tokens)), tensors).run()
+        self._fills[row] = end
+        logits: Logits = tensors[LOGITS].host[0, 0]
+        return logits
+
+    def step(self, tokens: Mapping[int, int]) -> dict[int, Logits]:
+        """Read one more token of each of several rows, all at once.
+
+        Args:
+            tokens: the token of each row that takes part.
+
+        Returns:
+            Logits of each of these rows, (V,), valid until the next call.
+        """
+        count = max(tokens) + 1
+        fills = self._fills[:count]
+        self._make_room(int(fills.max()) + 1)
+        tensors = self._tensors(0, count, 1)
+        ids = tensors[INPUT_IDS].host[:, 0]
+        ids[:] = 0
+        taking_part = list(tokens)
+        ids[taking_part] = list(tokens.values())
+        tensors[POSITION_IDS].host[:, 0] = fills
+        tensors[WRITE_INDICES].host[:] = fills
+        self._mask.host[taking_part, fills[taking_part]] = 1
+        self._bound((0, count, 1), tensors).run()
+        fills[taking_part] += 1
+        logits = tensors[LOGITS].host
+        return {row: logits[row, 0] for row in taking_part}
+
+    def _tensors(self, first: int, count: int, new: int) -> dict[str, Memory]:
+        """Give all tensors of a step over some neighbouring rows."""
+        tensors = self._inputs.tensors(count, new)
+        tensors[ATTENTION_MASK] = self._mask.rows(first, count)
+        for name, present in self._names.items():
+            tensors[name] = tensors[present] = self._buffers[name].rows(first, count)
+        return tensors
+
+    def _bound(self, key: tuple[int, int, int], tensors: dict[str, Memory]) -> Bound:
+        """Bind a step, or give it from memory: steps of one token come again and again, chunks of a prompt do not."""
+        if key[2] != 1:
+            return self._session.bind(tensors)
+        if key not in self._steps:
+            self._steps[key] = self._session.bind(tensors)
+        return self._steps[key]
+
+    def _make_room(self, slots: int) -> None:
+        assert slots <= self.context
+        if slots > self.capacity:
+            self._resize(bucket(slots, self.context))
+
+    def _resize(self, slots: int) -> None:
+        """Give every row another number of slots; what the rows hold moves along."""
+        old_mask, old = getattr(self, "_mask", None), getattr(self, "_buffers", {})
+        held = int(self._fills.max())
+        self._steps: dict[tuple[int, int, int], Bound] = {}
+        self._mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
+        if old_mask is not None:
+            self._mask.host[:, :held] = old_mask.host[:, :held]
+        self._buffers: dict[str, Memory] = old
+        # One tensor after the other, so that no more than one of them is there twice.
+        for name in self._names:
+            new = allocate(self._session, name, self.rows, slots)
+            if held:
+                new.host[:, :, :held] = old[name].host[:, :, :held]
+            self._buffers[name] = new

@@ -1,0 +1,89 @@
+"""ONNX Runtime with its tensors bound by address, a linear cache updated in place among them.
+
+Where the session computes in host memory, a linear cache may have any number of slots (see `runtime.free_capacity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from artifacts.contract import TensorSpec
+from artifacts.errors import refuse
+from runtime.free_capacity import with_free_capacity
+from runtime.memory import Memory, zeros
+from runtime.onnxruntime_session import PROVIDERS, OnnxRuntimeSession
+from runtime.session import Provider, numpy_type
+
+
+class BindableOnnxRuntimeSession(OnnxRuntimeSession):
+    """A graph in ONNX Runtime that takes its tensors by address."""
+
+    def __init__(self, graph: Path, *, provider: Provider = "cpu") -> None:
+        super().__init__(graph, provider=provider)
+        self.on_host = provider == "cpu"
+
+    def __enter__(self) -> Self:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(self._graph.parent)
+        )
+        source = with_free_capacity(self._graph) if self.on_host else str(self._graph)
+        self._session = onnxruntime.InferenceSession(source, options, providers=[PROVIDERS[self._provider]])
+        self.inputs = self._specs(self._session.get_inputs())
+        self.outputs = self._specs(self._session.get_outputs())
+        return self
+
+    def allocate(self, spec: TensorSpec, shape: Sequence[int]) -> Memory:
+        """Give zeroed memory where the session computes."""
+        try:
+            if self.on_host:
+                return zeros(spec, shape)
+            from onnxruntime import OrtValue
+
+            value = OrtValue.ortvalue_from_numpy(np.zeros(tuple(shape), numpy_type(spec)), self._provider, 0)
+            return Memory(numpy_type(spec), tuple(shape), value.data_ptr(), None, value)
+        except Exception as error:  # MemoryError on the host, an error of ONNX Runtime's own on a device
+            raise refuse(
+                f"there is no memory for {spec.name}",
+                expected=f"room for {tuple(shape)} of {spec.precision.value}",
+                found=str(error)[:200],
+                remedy="give a smaller --context or fewer --slots",
+            ) from error
+
+    def bind(self, tensors: Mapping[str, Memory]) -> OnnxRuntimeBound:
+        """Put every input and output in its place."""
+        binding = self._session.io_binding()
+        for names, put in ((self.inputs, binding.bind_input), (self.outputs, binding.bind_output)):
+            for name in names:
+                memory = tensors[name]
+                device = "cpu" if memory.array is not None else self._provider
+                put(name, device, 0, _element(memory), memory.shape, memory.address)
+        return OnnxRuntimeBound(self._session, binding, tensors)
+
+
+class OnnxRuntimeBound:
+    """A graph with all of its tensors in place."""
+
+    def __init__(self, session: Any, binding: Any, tensors: Mapping[str, Memory]) -> None:
+        self._session, self._binding = session, binding
+        self._tensors = tensors  # keeps the memory alive
+
+    def run(self) -> None:
+        """Run once; ONNX Runtime copies host memory to and from a device by itself."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+            raise refuse("ONNX Runtime stopped", found=str(error).strip().split("\n")[0][:500]) from error
+
+
+def _element(memory: Memory) -> Any:
+    """Give an element type as ONNX Runtime's binding takes it: BF16 is no type of numpy's, but a number of ONNX's."""
+    bfloat16 = 16
+    return bfloat16 if memory.dtype.name == "bfloat16" else memory.dtype.type

@@ -1,0 +1,190 @@
+"""However the tokens come, in whatever form of the cache, beside whatever neighbours: the logits are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from artifacts.contract import ATTENTION_MASK, Form
+from artifacts.errors import StageError
+from runtime.cache import Cache, ConcatenatedCache, bucket, open_cache
+from runtime.free_capacity import with_free_capacity
+from runtime.linear_cache import LinearCache
+from runtime.memory import Memory
+from runtime.onnxruntime_binding import BindableOnnxRuntimeSession
+from tests.small_model import CAPACITY, write_small_model
+
+IDS = [int(token) for token in np.random.default_rng(0).integers(0, 499, 300)]
+# Measured 3e-6 of logits of 3: only the order of sums differs. A slot seen that should not be, or a token in the
+# wrong slot, changes them by 0.1 and more (`test_a_slot_that_should_not_be_seen_would_show`).
+TOLERANCE = 3e-5
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Form, BindableOnnxRuntimeSession]]:
+    folder = write_small_model(tmp_path_factory.mktemp("out") / "small")
+    with (
+        BindableOnnxRuntimeSession(folder.graph(Form.MODEL, twin=True)) as concatenated,
+        BindableOnnxRuntimeSession(folder.graph(Form.MODEL_LINEAR, twin=True)) as linear,
+    ):
+        yield {Form.MODEL: concatenated, Form.MODEL_LINEAR: linear}
+
+
+@pytest.fixture
+def linear(sessions: dict[Form, BindableOnnxRuntimeSession]) -> LinearCache:
+    return LinearCache(sessions[Form.MODEL_LINEAR], rows=4, context=300, chunk=128)
+
+
+def read(cache: Cache, row: int, tokens: list[int], *cuts: int) -> NDArray[np.float32]:
+    edges = [0, *cuts, len(tokens)]
+    for start, end in pairwise(edges):
+        logits = cache.extend(row, tokens[start:end]).copy()
+    return logits
+
+
+@pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
+@pytest.mark.parametrize("cuts", [(1, 2, 3), (30, 31, 32), (100,), ()])
+def test_any_cut_of_the_tokens_gives_the_same_logits(
+    sessions: dict[Form, BindableOnnxRuntimeSession], form: Form, cuts: tuple[int, ...]
+) -> None:
+    cache = open_cache(sessions[form], rows=1, context=300, chunk=128)
+    whole = read(open_cache(sessions[Form.MODEL], rows=1, context=300, chunk=128), 0, IDS[:120])
+    np.testing.assert_allclose(read(cache, 0, IDS[:120], *cuts), whole, atol=TOLERANCE)
+    assert cache.fill(0) == 120
+
+
+def test_rows_that_step_together_get_what_each_gets_alone(linear: LinearCache) -> None:
+    alone = read(linear, 3, IDS[:41])
+    linear.keep(3, 0)
+    read(linear, 0, IDS[:40])
+    read(linear, 2, IDS[50:80])
+    found = linear.step({0: IDS[40], 2: IDS[80]})
+    np.testing.assert_allclose(found[0], alone, atol=TOLERANCE)
+    assert [linear.fill(row) for row in range(4)] == [41, 0, 31, 0]
+
+
+def test_what_a_step_writes_into_other_rows_is_never_seen(linear: LinearCache) -> None:
+    """Row 1 is in the middle of its prompt and row 0 idle while row 2 is generating."""
+    expected = read(linear, 3, IDS[100:200], 60)
+    read(linear, 2, IDS[:30])
+    read(linear, 1, IDS[100:160])
+    for token in IDS[30:34]:
+        linear.step({2: token})
+        poison_unfilled(linear)
+    found = read(linear, 1, IDS[160:200])
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(read(linear, 0, IDS[100:200], 60), expected, atol=TOLERANCE)
+
+
+def test_a_slot_that_should_not_be_seen_would_show(linear: LinearCache) -> None:
+    expected = read(linear, 0, IDS[:41], 40)
+    linear.keep(0, 40)
+    poison_unfilled(linear)
+    linear._mask.host[0, 45] = 1
+    linear._fills[0] = 46
+    linear._mask.host[0, 40:45] = 0
+    found = linear.extend(0, IDS[40:41])
+    assert np.abs(found - expected).max() > 1000 * TOLERANCE
+
+
+def test_a_cache_grows_with_its_longest_row_and_shrinks_when_all_are_empty(linear: LinearCache) -> None:
+    whole = read(linear, 3, IDS[:280], 100, 200)
+    linear.keep(3, 0)
+    assert linear.capacity == 256
+    read(linear, 1, IDS[:250], 100, 200)
+    read(linear, 0, IDS[:10])
+    assert linear.capacity == 256
+    found = read(linear, 1, IDS[250:280])
+    assert linear.capacity == 300
+    np.testing.assert_allclose(found, whole, atol=TOLERANCE)
+    linear.keep(1, 0)
+    assert linear.capacity == 300
+    linear.keep(0, 0)
+    assert linear.capacity == 256
+
+
+@pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
+def test_the_last_slot_can_be_filled(sessions: dict[Form, BindableOnnxRuntimeSession], form: Form) -> None:
+    cache = open_cache(sessions[form], rows=1, context=70, chunk=64)
+    read(cache, 0, IDS[:70], 64, 69)
+    assert cache.fill(0) == 70
+    with pytest.raises(AssertionError):
+        cache.extend(0, [1])
+
+
+def test_keeping_the_beginning_of_a_row(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
+    for form, kept in ((Form.MODEL, 0), (Form.MODEL_LINEAR, 20)):
+        cache = open_cache(sessions[form], rows=1, context=300, chunk=128)
+        expected = read(cache, 0, IDS[:60])
+        cache.keep(0, 0)
+        read(cache, 0, IDS[:20] + IDS[100:130])
+        assert cache.keep(0, 20) == kept
+        np.testing.assert_allclose(read(cache, 0, IDS[kept:60]), expected, atol=TOLERANCE)
+
+
+def test_steps_of_one_token_are_bound_once(linear: LinearCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(linear, 0, IDS[:10])
+    counted = Mock(side_effect=linear._session.bind)
+    monkeypatch.setattr(linear._session, "bind", counted)
+    for token in IDS[10:20]:
+        linear.step({0: token})
+    assert counted.call_count == 1
+
+
+def test_buckets_double_up_to_the_context() -> None:
+    assert [bucket(tokens, 1000) for tokens in (1, 256, 257, 512, 513, 1000)] == [256, 256, 512, 512, 1000, 1000]
+    assert bucket(5, 100) == 100
+
+
+def test_the_capacity_is_taken_out_of_the_shapes_and_out_of_the_mask(tmp_path: Path) -> None:
+    folder = write_small_model(tmp_path / "small")
+    graph = onnx.load_model_from_string(with_free_capacity(folder.graph(Form.MODEL_LINEAR, twin=True))).graph
+    dims = [value.type.tensor_type.shape.dim for value in [*graph.input, *graph.output]]
+    assert not any(dim.dim_value == CAPACITY for axes in dims for dim in axes)
+    assert sum(node.op_type == "Shape" and node.input[0] == ATTENTION_MASK for node in graph.node) == 1
+
+
+def test_a_mask_of_another_make_is_refused(tmp_path: Path) -> None:
+    path = write_small_model(tmp_path / "small").graph(Form.MODEL_LINEAR, twin=True)
+    model = onnx.load(path, load_external_data=False)
+    next(node for node in model.graph.node if node.output[0] == "mask/slots").input[1] = "scalar.1"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(StageError, match="mask in a way of its own"):
+        with_free_capacity(path)
+
+
+def test_memory_keeps_addresses_and_arrays_together() -> None:
+    memory = Memory.of(np.arange(24, dtype=np.float32).reshape(4, 6))
+    part = memory.rows(1, 2)
+    assert part.address - memory.address == 24
+    assert part.host.tolist() == memory.host[1:3].tolist()
+    assert part.shaped(3, 2).host[0].tolist() == [6, 7]
+    assert part.nbytes == 48
+
+
+def test_no_memory_is_an_error_that_says_what_to_do(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
+    session = sessions[Form.MODEL_LINEAR]
+    with pytest.raises(StageError, match="no memory"):
+        session.allocate(session.inputs["past_key_values.0.key"], (1 << 30, 1 << 20, 64, 64))
+
+
+def poison_unfilled(cache: LinearCache) -> None:
+    """Write into every slot past every fill what could not be overlooked."""
+    for memory in cache._buffers.values():
+        for row in range(cache.rows):
+            memory.host[row, :, cache.fill(row) :] = 50
+
+
+def test_the_concatenated_cache_reuses_its_memory(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
+    cache = ConcatenatedCache(sessions[Form.MODEL], context=300, chunk=128)
+    read(cache, 0, IDS[:3], 1, 2)
+    addresses = {memory.address for tensors in cache._sets for memory in tensors.values()}
+    read(cache, 0, IDS[3:6], 1, 2)
+    assert addresses == {memory.address for tensors in cache._sets for memory in tensors.values()}
