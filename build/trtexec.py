@@ -17,8 +17,6 @@ from build.target import Target
 ENGINE = "trtexec.plan"
 """What the stock tool writes; not model.plan, whose digest the manifest holds."""
 
-_MIB = 1 << 20
-
 
 def command_line(
     graph: str, target: Target, options: BuildOptions, shapes: Sequence[Mapping[str, Sequence[Sequence[int]]]]
@@ -38,7 +36,7 @@ def command_line(
         for number, point in enumerate(POINTS):
             spec = ",".join(f"{name}:{'x'.join(map(str, points[number]))}" for name, points in inputs.items())
             words.append(f"--{point}Shapes={spec}")
-    return [*words, *_settings(options)]
+    return [*words, *_settings(options, target.backend)]
 
 
 def _compute_capabilities(target: Target) -> list[str]:
@@ -49,27 +47,30 @@ def _compute_capabilities(target: Target) -> list[str]:
     return ["--computeCapabilities=" + ",".join(capability.replace(".", "") for capability in target.capabilities)]
 
 
-def _settings(options: BuildOptions) -> Iterator[str]:
+def _settings(options: BuildOptions, backend: Backend) -> Iterator[str]:
     yield f"--profilingVerbosity={options.profiling_verbosity}"
     if options.memory_pools:
-        sizes = (
-            f"{pool}:{size}B" if size % _MIB else f"{pool}:{size // _MIB}"
-            for pool, size in options.memory_pools.items()
-        )
-        yield f"--memPoolSize={','.join(sizes)}"
+        yield f"--memPoolSize={','.join(f'{pool}:{size}B' for pool, size in options.memory_pools.items())}"
+    if options.strip_weights:
+        yield "--stripWeights"
+    if options.refit:
+        yield "--refit"
+    if options.verbose:
+        yield "--verbose"
+    if backend is Backend.TENSORRT:
+        # With TensorRT-RTX these do nothing or were refused.
+        yield from _settings_of_tensorrt(options)
+
+
+def _settings_of_tensorrt(options: BuildOptions) -> Iterator[str]:
     if options.builder_optimization_level is not None:
         yield f"--builderOptimizationLevel={options.builder_optimization_level}"
     if options.timing_cache_file is not None:
         yield f"--timingCacheFile={options.timing_cache_file.resolve()}"
     if options.hardware_compatibility_level != "none":
         yield f"--hardwareCompatibilityLevel={options.hardware_compatibility_level}"
-    switches = {
-        "--versionCompatible": options.version_compatible,
-        "--stripWeights": options.strip_weights,
-        "--refit": options.refit,
-        "--verbose": options.verbose,
-    }
-    yield from (switch for switch, on in switches.items() if on)
+    if options.version_compatible:
+        yield "--versionCompatible"
 
 
 def script(words: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class Work:
         """Give the manifest of the plan that lies there, if building it again would give the same."""
         try:
             manifest = Manifest.read(self.directory / MANIFEST, made_by="python -m build")
-        except StageError:
+        except (StageError, OSError):
             # None, or one that cannot be read: either way the plan is built again.
             return None
         root, digests = self.sources.folder.root, self.sources.digests
