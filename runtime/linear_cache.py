@@ -34,7 +34,9 @@ class LinearCache:
         self._names = cache_names(session)
         self._inputs = StepInputs(session, rows=rows, chunk=chunk)
         self._fills: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self._resize(min(FIRST_BUCKET, context) if self._grows else context)
+        self._mask = zeros(session.inputs[ATTENTION_MASK], (rows, 0))
+        self._buffers: dict[str, Memory] = {}
+        self.reset()
 
     @property
     def capacity(self) -> int:
@@ -51,8 +53,13 @@ class LinearCache:
         self._fills[row] = kept
         self._mask.host[row, kept:] = 0
         if self._grows and not self._fills.any() and self.capacity > FIRST_BUCKET:
-            self._resize(FIRST_BUCKET)
+            self.reset()
         return kept
+
+    def reset(self) -> None:
+        """Forget everything, also what a step that failed may have left half-done."""
+        self._fills[:] = 0
+        self._resize(min(FIRST_BUCKET, self.context) if self._grows else self.context)
 
     def extend(self, row: int, tokens: Sequence[int]) -> Logits:
         """Read more tokens of one row, at the row's own address."""
@@ -118,16 +125,14 @@ class LinearCache:
 
     def _resize(self, slots: int) -> None:
         """Give every row another number of slots; what the rows hold moves along."""
-        old_mask, old = getattr(self, "_mask", None), getattr(self, "_buffers", {})
         held = int(self._fills.max())
+        mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
+        mask.host[:, :held] = self._mask.host[:, :held]
+        self._mask = mask
         self._steps: dict[tuple[int, int, int], Bound] = {}
-        self._mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
-        if old_mask is not None:
-            self._mask.host[:, :held] = old_mask.host[:, :held]
-        self._buffers: dict[str, Memory] = old
         # One tensor after the other, so that no more than one of them is there twice.
         for name in self._names:
             new = allocate(self._session, name, self.rows, slots)
             if held:
-                new.host[:, :, :held] = old[name].host[:, :, :held]
+                new.host[:, :, :held] = self._buffers[name].host[:, :, :held]
             self._buffers[name] = new
