@@ -74,9 +74,6 @@ class BuildOptions:
         for flag, (value, bound) in least.items():
             if value is not None and value < bound:
                 yield Problem(f"{flag} is too small", f"at least {bound}", str(value))
-        if None not in (self.prefill_chunk, self.max_context) and self.prefill_chunk > self.max_context:  # type: ignore[operator]  # both are numbers here
-            found = f"{self.prefill_chunk} > {self.max_context}"
-            yield Problem("--prefill-chunk is longer than --max-context", "a chunk within the context", found)
         choices = {
             "--profilingVerbosity": (self.profiling_verbosity, VERBOSITIES),
             "--hardwareCompatibilityLevel": (self.hardware_compatibility_level, HARDWARE_LEVELS),

@@ -139,7 +139,7 @@ class Work:
         if engine is None:
             raise failure(log.errors)
         if not self.options.strip_weights:
-            check_stored_once(log.figures.weights, self.sources.graph)
+            check_stored_once(log.figures.weights, len(memoryview(engine)), self.sources.graph)
         with writing.path(PLAN).open("wb") as file:
             plan = copy_engine(engine, file)
         return plan, {"tensors": interface, "layers": count_kinds(layers), "layer_count": len(layers)}

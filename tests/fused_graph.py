@@ -161,8 +161,8 @@ class GraphWriter:
         embedding = self.weight("model.embed_tokens.weight", c.vocab_size, c.hidden_size)
         x = self.op("Gather", embedding, "input_ids", name="model.embed_tokens", axis=0)
         mask = self.mask()
-        for index in range(c.num_hidden_layers):
-            x = self.layer(x, index, mask)
+        for number in range(c.num_hidden_layers):
+            x = self.layer(x, number, mask)
         length = self.op("Shape", "input_ids", name="model/length", start=1, end=2)
         index = self.op("Sub", length, self.constant("const.1", [1]), name="model/last_index")
         last = self.op("Gather", x, index, name="model/last", axis=1)

@@ -8,6 +8,7 @@ import pytest
 
 from artifacts.errors import StageError
 from build.log import BuildLog
+from build.memory import PLAN_EXTRA
 from build.weights import check_stored_once, most_weights
 from tests.test_build_options import graph
 
@@ -23,7 +24,7 @@ SAID = (
 
 
 def test_figures_are_read() -> None:
-    file, echoed = io.StringIO(), []
+    file, echoed = io.StringIO(), list[str]()
     log = BuildLog(file, echoed.append)
     for severity, message in SAID:
         log.hear(severity, message)
@@ -58,11 +59,13 @@ def test_weights_may_take_five_percent_more(times: float, problem: str) -> None:
     assert most_weights(source) == 10_500_512
     if problem:
         with pytest.raises(StageError, match=problem):
-            check_stored_once(int(times * 10**7), source)
+            check_stored_once(int(times * 10**7), 0, source)
     else:
-        check_stored_once(int(times * 10**7), source)
+        check_stored_once(int(times * 10**7), 0, source)
 
 
-def test_weights_that_were_not_told_are_no_pass() -> None:
-    with pytest.raises(StageError, match="did not say"):
-        check_stored_once(None, graph())
+def test_where_tensorrt_says_nothing_the_plans_size_is_judged() -> None:
+    source = graph()
+    check_stored_once(None, PLAN_EXTRA, source)
+    with pytest.raises(StageError, match="more than once"):
+        check_stored_once(None, PLAN_EXTRA + 2000, source)

@@ -30,7 +30,6 @@ def graph(form: Form = Form.MODEL, capacity: int | None = None) -> SourceGraph:
         ({"max_batch_size": 0}, "--max-batch-size is too small"),
         ({"max_context": 1}, "--max-context is too small"),
         ({"prefill_chunk": 1}, "--prefill-chunk is too small"),
-        ({"prefill_chunk": 65, "max_context": 64}, "longer than --max-context"),
         ({"profiling_verbosity": "loud"}, "--profilingVerbosity is unknown"),
         ({"hardware_compatibility_level": "hopper+"}, "--hardwareCompatibilityLevel is unknown"),
         ({"builder_optimization_level": 6}, "--builderOptimizationLevel is unknown"),
@@ -86,6 +85,11 @@ def test_defaults_shrink_to_the_model() -> None:
 def test_a_context_beyond_the_positions_is_refused_with_both_numbers() -> None:
     with pytest.raises(StageError, match=r"at most 512\n.*513"):
         Planning(BuildOptions(max_context=513), MODEL, graph())
+
+
+def test_a_chunk_beyond_the_context_is_refused() -> None:
+    with pytest.raises(StageError, match="65 > 64"):
+        Planning(BuildOptions(max_context=64, prefill_chunk=65), MODEL, graph())
 
 
 def test_shapes_beyond_the_positions_are_refused() -> None:

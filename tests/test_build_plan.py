@@ -61,7 +61,7 @@ def change_graph(folder: ModelFolder, edit: Callable[[onnx.GraphProto], None]) -
     write_manifests(folder)
 
 
-def node(graph: onnx.GraphProto, kind: str) -> onnx.NodeProto:
+def node(graph: onnx.GraphProto, kind: str) -> Any:
     return next(node for node in graph.node if node.op_type == kind)
 
 
@@ -212,7 +212,7 @@ def test_a_profile_of_one_row_is_found_out(folder: ModelFolder) -> None:
 
 
 def test_the_users_shapes_are_built(folder: ModelFolder) -> None:
-    opt = {"input_ids": (1, 3), "attention_mask": (1, 9)}
+    opt: dict[str, tuple[int, ...]] = {"input_ids": (1, 3), "attention_mask": (1, 9)}
     given = GivenShapes({"min": opt, "opt": opt, "max": {"input_ids": (1, 4), "attention_mask": (1, 12)}})
     facts = build(folder, shapes={2: given}).manifest.facts
     assert [profile["name"] for profile in facts["profiles"]] == ["prefill", "decode", "profile-2"]
