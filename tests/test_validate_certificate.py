@@ -13,7 +13,7 @@ RIGHT = (Movement(0, 1.5, 0.0), Movement(1, 1e-6, 1e-6), Movement(2, 1.2, 1e-6))
 
 
 def test_a_right_model_is_certified() -> None:
-    found = measure(NumpySession(), passages(CONFIG, [1])["small positions"], CONFIG.num_hidden_layers)
+    found = measure(NumpySession(), passages(CONFIG)["small positions"], CONFIG.num_hidden_layers)
     assert judge(found, CONFIG) == []
     assert [movement.key > MOVED for movement in found] == list(CONFIG.uses_rope)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from artifacts.contract import Form
 from tests.numpy_session import CONFIG, NumpySession
 from validate.greedy import Continuation, first_difference, judge, near_ties, steps
 
@@ -9,11 +10,18 @@ REFERENCE = Continuation([4, 7, 9], [2.0, 0.01, 3.0])
 
 
 def test_a_continuation_is_what_one_long_call_would_choose() -> None:
-    session = NumpySession()
-    chosen = [token for token, _, _ in steps(session, [3, 1, 2], 6, CONFIG.num_hidden_layers)]
-    last = [logits for _, _, logits in steps(session, [3, 1, 2, *chosen[:5]], 1, CONFIG.num_hidden_layers)]
-    assert len(chosen) == 6
-    assert int(np.argmax(last[0])) == chosen[5]
+    chosen, again = Continuation(), Continuation()
+    logits = list(steps(NumpySession(), [3, 1, 2], 6, CONFIG.num_hidden_layers, chosen))
+    last = list(steps(NumpySession(), [3, 1, 2, *chosen.tokens[:5]], 1, CONFIG.num_hidden_layers, again))
+    assert len(logits) == len(chosen.tokens) == 6
+    assert again.tokens == chosen.tokens[5:]
+    np.testing.assert_allclose(last[0], logits[5], rtol=1e-4)
+
+
+def test_a_session_that_lost_an_output_ends_the_continuation() -> None:
+    chosen = Continuation()
+    list(steps(NumpySession(Form.MODEL, "missing"), [3, 1, 2], 6, CONFIG.num_hidden_layers, chosen))
+    assert chosen.tokens == []
 
 
 def test_the_gap_is_between_the_two_largest_logits() -> None:

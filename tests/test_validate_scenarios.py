@@ -11,10 +11,12 @@ from validate.cache import STALE, LinearCache, capacity, empty_cache
 from validate.play import lay_out
 from validate.scenarios import Scenario, in_one_call, passages, scenarios
 
-KNOWN = passages(CONFIG, [1, 2, 3])
+KNOWN = passages(CONFIG)
 
 
-@pytest.mark.parametrize("scenario", [*scenarios(KNOWN), *in_one_call(KNOWN)], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario", [*scenarios(KNOWN), *in_one_call(KNOWN.values())], ids=lambda scenario: scenario.name
+)
 def test_calls_add_up_to_the_passages(scenario: Scenario) -> None:
     totals = np.sum(scenario.calls, axis=0)
     assert totals.tolist() == [len(KNOWN[row].tokens) for row in scenario.rows]
@@ -45,13 +47,13 @@ def test_the_cost_is_the_one_that_the_documentation_counts() -> None:
 
 
 def test_a_model_of_few_positions_has_fewer_passages() -> None:
-    small = passages(replace(CONFIG, max_position_embeddings=128), [1, 2, 3])
-    assert set(small) == {"small positions", "last positions", "row of 7", "row of 4", "prompt"}
+    small = passages(replace(CONFIG, max_position_embeddings=128))
+    assert set(small) == {"small positions", "last positions", "row of 7", "row of 4"}
     assert len(scenarios(small)) == 4 + 1 + 2
 
 
 def test_passages_are_the_same_every_time() -> None:
-    assert passages(CONFIG, [1, 2, 3]) == KNOWN
+    assert passages(CONFIG) == KNOWN
 
 
 def test_padding_stands_on_its_side() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from artifacts.config import ModelConfig
-from artifacts.contract import LOGITS, signature
+from artifacts.contract import LOGITS, Form, signature
 from runtime.session import Session
 from validate import certificate, greedy
 from validate.cache import capacity
@@ -24,6 +24,10 @@ PAD_TOLERANCE = 1e-6
 CONTINUATION = "continuation"
 
 Progress = Callable[[int, int], None]
+
+
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Examination:
         """Layers of the model."""
         return self.config.num_hidden_layers
 
-    def run(self, runner: Runner, session: Session, progress: Progress = lambda done, total: None) -> Findings:
+    def run(self, runner: Runner, session: Session, progress: Progress = _silent) -> Findings:
         """Examine an entered session.
 
         Args:
@@ -56,65 +60,48 @@ class Examination:
         """
         findings = Findings(runner.name, runner.role.value)
         if runner.form is not None:
-            check = self._signature(runner, session)
-            findings.checks.append(check)
-            if check.problems:
+            findings.checks.append(check_signature(self.config, runner.form, session))
+            if findings.problems:
                 return findings
-        known = passages(self.config, self.prompt)
-        asked = scenarios(known) if runner.role is Role.JUDGED else in_one_call(known)
-        asked, findings.left_out = fitting(asked, capacity(session))
-        noise = Tally(None)
+        known = passages(self.config)
+        if runner.role is Role.REFERENCE:
+            self._choose(session, findings)
+        known |= {CONTINUATION: Passage(CONTINUATION, (*self.prompt, *self.reference.read_continuation().tokens[:-1]))}
+        judged = runner.role is Role.JUDGED
+        asked, findings.left_out = fitting(
+            scenarios(known) if judged else in_one_call(known.values()), capacity(session)
+        )
         for done, scenario in enumerate(asked):
             progress(done, len(asked) + 2)
-            findings.checks.append(self._scenario(runner, session, scenario, known, noise))
-        if runner.role is not Role.REFERENCE and noise.logits:
-            findings.noise = Noise(noise.largest, float(np.sqrt(noise.squares / noise.logits)), noise.magnitude)
-        if runner.role is Role.JUDGED:
+            findings.checks.append(self._scenario(runner, session, scenario, known, findings))
+        if judged:
             findings.checks += [self._pad(session, scenario, known) for scenario in asked if len(scenario.rows) > 1][:1]
         progress(len(asked), len(asked) + 2)
-        findings.movements = certificate.measure(session, known["small positions"], self.layers)
-        findings.checks.append(self._certificate(runner, findings))
+        self._certificate(runner, session, known, findings)
         progress(len(asked) + 1, len(asked) + 2)
-        self._continue(runner, session, findings)
+        if runner.role is not Role.REFERENCE:
+            self._continue(runner, session, findings)
         progress(len(asked) + 2, len(asked) + 2)
         return findings
 
-    def _signature(self, runner: Runner, session: Session) -> Check:
-        """Names, types and axes that the graph declares, against the contract."""
-        assert runner.form is not None
-        slots = capacity(session) if runner.form.linear else None
-        if runner.form.linear and slots is None:
-            return Check("signature", 0, 0, problems=("its cache has no fixed capacity",))
-        wanted = signature(self.config, runner.form, twin=True, capacity=slots)
-        problems = []
-        for side, found, specs in (
-            ("input", session.inputs, wanted.inputs),
-            ("output", session.outputs, wanted.outputs),
-        ):
-            expected = {spec.name: spec for spec in specs}
-            problems += [f"{side} {name} is missing" for name in expected if name not in found]
-            problems += [f"{side} {name} is not of the contract" for name in found if name not in expected]
-            problems += [
-                f"{side} {name} is {found[name].precision.value} {found[name].axes}, "
-                f"expected {spec.precision.value} {spec.axes}"
-                for name, spec in expected.items()
-                if name in found and found[name] != spec
-            ]
-        return Check("signature", len(list(wanted)), 0, problems=abridged(problems))
+    def _choose(self, session: Session, findings: Findings) -> None:
+        """Let the reference continue the prompt; the others are compared with what it chooses."""
+        for _ in greedy.steps(session, self.prompt, self.tokens, self.layers, findings.continuation):
+            pass
+        self.reference.write_continuation(findings.continuation)
 
     def _scenario(
-        self, runner: Runner, session: Session, scenario: Scenario, known: Mapping[str, Passage], noise: Tally
+        self, runner: Runner, session: Session, scenario: Scenario, known: Mapping[str, Passage], findings: Findings
     ) -> Check:
-        """Play one scenario against the reference; the reference itself writes its results instead."""
+        """Play one scenario against the reference; the reference itself writes its results first."""
         tally = Tally(TOLERANCE if runner.role is Role.JUDGED else None)
         for number, answer in enumerate(play(session, scenario, known, self.layers)):
-            where = f"call {number // len(scenario.rows) + 1}, row {number % len(scenario.rows) + 1}"
             if runner.role is Role.REFERENCE:
                 self.reference.write(answer.passage, answer.arrays)
-            expected = self.reference.expected(answer)
-            tally.compare(where, answer.arrays, expected)
-            if LOGITS in answer.arrays and answer.arrays[LOGITS].shape == expected[LOGITS].shape:
-                noise.compare(where, {LOGITS: answer.arrays[LOGITS]}, {LOGITS: expected[LOGITS]})
+            where = f"call {number // len(scenario.rows) + 1}, row {number % len(scenario.rows) + 1}"
+            tally.compare(where, answer.arrays, self.reference.expected(answer))
+        if runner.role is Role.NOISE and scenario.rows == (CONTINUATION,) and tally.logits:
+            findings.noise = Noise(tally.largest, float(np.sqrt(tally.squares / tally.logits)), tally.magnitude)
         return Check.of(scenario.name, tally)
 
     def _pad(self, session: Session, scenario: Scenario, known: Mapping[str, Passage]) -> Check:
@@ -129,39 +116,53 @@ class Examination:
             tally.compare(f"{answer.passage}, pad {other.pad} instead of {scenario.pad}", answer.arrays, before)
         return Check.of("the pad id makes no difference", tally)
 
-    def _certificate(self, runner: Runner, findings: Findings) -> Check:
+    def _certificate(self, runner: Runner, session: Session, known: Mapping[str, Passage], findings: Findings) -> None:
         """Which layers rotate, as the runner's own keys show it; BF16 is measured, not judged."""
+        findings.movements = certificate.measure(session, known["small positions"], self.layers)
         problems = [] if runner.role is Role.NOISE else certificate.judge(findings.movements, self.config)
-        return Check("NoPE certificate", 2 * len(findings.movements), 0, problems=abridged(problems))
+        check = Check("NoPE certificate", 2 * len(findings.movements), 0, problems=abridged(problems))
+        findings.checks.append(check)
 
     def _continue(self, runner: Runner, session: Session, findings: Findings) -> None:
-        """Continue the prompt; logits are compared as long as the tokens are the same."""
+        """Continue the prompt; logits are compared as long as the tokens are the reference's."""
         needed, slots = len(self.prompt) + self.tokens, capacity(session)
         if slots is not None and needed > slots:
             findings.left_out.append(f"{CONTINUATION}: needs {needed} slots, the capacity is {slots}")
             return
-        tally = Tally(TOLERANCE if runner.role is Role.JUDGED else None)
-        rows, found = [], findings.continuation
-        stored = {} if runner.role is Role.REFERENCE else self.reference.read(CONTINUATION)
-        for step, (token, gap, logits) in enumerate(greedy.steps(session, self.prompt, self.tokens, self.layers)):
-            if runner.role is Role.REFERENCE:
-                rows.append(logits)
-            elif found.tokens == stored["tokens"][:step].tolist():
-                tally.compare(f"step {step}", {LOGITS: logits}, {LOGITS: stored[LOGITS][step]})
-            found.tokens.append(token)
-            found.gaps.append(gap)
-        if runner.role is Role.REFERENCE:
-            chosen = {"tokens": np.array(found.tokens), "gaps": np.array(found.gaps)}
-            self.reference.write(CONTINUATION, {LOGITS: np.stack(rows), **chosen})
-            return
-        reference = greedy.Continuation(stored["tokens"].tolist(), stored["gaps"].tolist())
+        tally, found = Tally(TOLERANCE if runner.role is Role.JUDGED else None), findings.continuation
+        reference = self.reference.read_continuation()
+        expected = self.reference.read(CONTINUATION)[LOGITS][len(self.prompt) - 1 :]
+        for logits in greedy.steps(session, self.prompt, self.tokens, self.layers, found):
+            step = len(found.tokens)
+            if found.tokens == reference.tokens[:step]:
+                tally.compare(f"step {step}", {LOGITS: logits}, {LOGITS: expected[step]})
         limit = 2 * TOLERANCE * tally.magnitude
         judged = greedy.judge(found, reference, limit) if runner.role is Role.JUDGED else []
+        worst = tally.worst["logits"].relative if tally.worst else None
         problems = abridged([*tally.problems, *judged])
-        worst = tally.worst[LOGITS].relative if LOGITS in tally.worst else None
         findings.checks.append(
             Check(CONTINUATION, tally.tensors, tally.elements, worst, None, tally.tolerance, problems)
         )
+
+
+def check_signature(config: ModelConfig, form: Form, session: Session) -> Check:
+    """Hold the names, types and axes that a graph declares against the contract."""
+    slots = capacity(session) if form.linear else None
+    if form.linear and slots is None:
+        return Check("signature", 0, 0, problems=("its cache has no fixed capacity",))
+    wanted = signature(config, form, twin=True, capacity=slots)
+    problems = []
+    for side, found, specs in (("input", session.inputs, wanted.inputs), ("output", session.outputs, wanted.outputs)):
+        expected = {spec.name: spec for spec in specs}
+        problems += [f"{side} {name} is missing" for name in expected if name not in found]
+        problems += [f"{side} {name} is not of the contract" for name in found if name not in expected]
+        problems += [
+            f"{side} {name} is {found[name].precision.value} {found[name].axes}, "
+            f"expected {spec.precision.value} {spec.axes}"
+            for name, spec in expected.items()
+            if name in found and found[name] != spec
+        ]
+    return Check("signature", len(list(wanted)), 0, problems=abridged(problems))
 
 
 def fitting(asked: Sequence[Scenario], slots: int | None) -> tuple[tuple[Scenario, ...], list[str]]:

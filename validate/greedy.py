@@ -34,20 +34,26 @@ class Continuation:
         """Choose the next token from logits (V,); of equal ones the first."""
         token = int(np.argmax(logits))
         self.tokens.append(token)
-        largest, second = np.sort(np.partition(logits, -2)[-2:])[::-1]
+        second, largest = np.sort(np.partition(logits, -2)[-2:])
         self.gaps.append(float(largest - second))
         return token
 
 
-def steps(session: Session, prompt: Sequence[int], count: int, layers: int) -> Iterator[tuple[int, float, Array]]:
+def steps(session: Session, prompt: Sequence[int], count: int, layers: int, chosen: Continuation) -> Iterator[Array]:
     """Continue a prompt greedily.
 
+    Args:
+        session: an entered session.
+        prompt: token ids.
+        count: how many tokens to choose.
+        layers: layers of the model.
+        chosen: takes each step's choice.
+
     Yields:
-        For each of `count` steps the chosen token, the gap to the second, and the logits (V,). It ends early if the
-        outputs do not allow another step.
+        The logits (V,) of each step, before its choice is made. It ends early if the outputs do not allow another
+        step.
     """
     cache = empty_cache(session, layers, 1)
-    chosen = Continuation()
     tokens, done = list(prompt), 0
     for _ in range(count):
         indices = np.arange(done, len(tokens))[None]
@@ -56,9 +62,9 @@ def steps(session: Session, prompt: Sequence[int], count: int, layers: int) -> I
             return
         cache.keep(outputs)
         logits = outputs[LOGITS][0, -1].astype(np.float32)
+        yield logits
         done = len(tokens)
         tokens.append(chosen.choose(logits))
-        yield chosen.tokens[-1], chosen.gaps[-1], logits
 
 
 def near_ties(reference: Continuation, noise: float) -> list[int]:

@@ -5,6 +5,7 @@ A model of 3B needs 12 GB to run in FP32: one runner is in memory at a time, and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ import numpy as np
 
 from artifacts.contract import LOGITS
 from runtime.session import Array
+from validate.greedy import Continuation
 from validate.play import Answer
+
+CHOSEN = "chosen.json"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,15 @@ class Reference:
         """Give a passage's arrays, memory-mapped."""
         files = sorted((self.folder / passage).glob("*.npy"))
         return {file.name.removesuffix(".npy"): np.load(file, mmap_mode="r") for file in files}
+
+    def write_continuation(self, chosen: Continuation) -> None:
+        """Keep what the reference chose."""
+        text = json.dumps({"tokens": chosen.tokens, "gaps": chosen.gaps})
+        (self.folder / CHOSEN).write_text(text, encoding="utf-8")
+
+    def read_continuation(self) -> Continuation:
+        """Give what the reference chose."""
+        return Continuation(**json.loads((self.folder / CHOSEN).read_text(encoding="utf-8")))
 
     def expected(self, answer: Answer) -> dict[str, Array]:
         """Give the part of a passage that one row of one call must be equal to."""

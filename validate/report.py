@@ -121,5 +121,6 @@ class Report:
 
 
 def subjects(findings: Sequence[Findings]) -> list[str]:
-    """Every subject that any runner was checked on, in the order in which they were asked."""
-    return list(dict.fromkeys(check.subject for found in findings for check in found.checks))
+    """Every subject that any runner was checked on; those of the judged runners come first, in their order."""
+    ordered = sorted(findings, key=lambda found: found.role != Role.JUDGED.value)
+    return list(dict.fromkeys(check.subject for found in ordered for check in found.checks))

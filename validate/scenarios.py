@@ -64,13 +64,8 @@ class Scenario:
         return sum(max(call) for call in self.calls)
 
 
-def passages(config: ModelConfig, prompt: Iterable[int]) -> dict[str, Passage]:
-    """Draw the passages for one model, by name; those that do not fit its positions are left out.
-
-    Args:
-        config: the model's facts.
-        prompt: the prompt's token ids.
-    """
+def passages(config: ModelConfig) -> dict[str, Passage]:
+    """Draw the passages for one model, by name; those that do not fit its positions are left out."""
     random = np.random.default_rng(SEED)
 
     def draw(name: str, count: int, start: int = 0) -> Passage:
@@ -84,7 +79,6 @@ def passages(config: ModelConfig, prompt: Iterable[int]) -> dict[str, Passage]:
         draw("long prompt", LONG),
         draw("row of 7", 7),
         draw("row of 4", 4),
-        Passage("prompt", tuple(prompt)),
     )
     return {passage.name: passage for passage in drawn if passage.end <= config.max_positions}
 
@@ -107,9 +101,11 @@ def scenarios(passages: Mapping[str, Passage]) -> tuple[Scenario, ...]:
     return (*single, *batch)
 
 
-def in_one_call(passages: Mapping[str, Passage]) -> tuple[Scenario, ...]:
+def in_one_call(passages: Iterable[Passage]) -> tuple[Scenario, ...]:
     """List the passages as the reference reads them, each in one call."""
-    return tuple(Scenario(f"{p.name}: one call", (p.name,), ((len(p.tokens),),)) for p in passages.values())
+    return tuple(
+        Scenario(f"{passage.name}: one call", (passage.name,), ((len(passage.tokens),),)) for passage in passages
+    )
 
 
 def _words(cuts: tuple[int, ...]) -> str:

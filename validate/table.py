@@ -75,7 +75,7 @@ def _continuation(report: Report, console: Console) -> None:
         table.add_row(found.runner, escape(text if text is not None else tokens))
     console.print(table)
     if report.noise is not None:
-        where = ", ".join(map(str, report.near_ties)) or "none"
+        where = f"{len(report.near_ties)} of {steps}" + "".join(f", {step}" for step in report.near_ties)
         console.print(
             f"BF16's own noise in PyTorch: {report.noise.largest:.3g} at most, {report.noise.rms:.3g} rms, of logits "
             f"up to {report.noise.magnitude:.3g}. Steps whose two largest logits are nearer than that: {where}."
@@ -116,6 +116,6 @@ def _verdict(report: Report, console: Console) -> None:
     tensors, elements = report.compared
     answer = "[bold green]yes[/]" if report.verdict else "[bold red]NO[/]"
     console.print(
-        f"verdict: {answer} for {escape(report.model)}: {tensors:,} tensors, {elements:,} elements compared with "
-        f"PyTorch FP32; {report.folder / REPORT}"
+        f"verdict: {answer} for {escape(report.model)}: {tensors:,} tensors, {elements:,} elements compared with PyTorch"
     )
+    console.print(str(report.folder / REPORT), markup=False, soft_wrap=True)
