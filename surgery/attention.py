@@ -23,7 +23,6 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from artifacts.contract import ATTENTION_MASK, KINDS, Kind, past_name, present_name
-from artifacts.names import MASK, layer
 from surgery.fusion import Pass
 from surgery.layers import FUSED, entry
 from surgery.rotation import reaches
@@ -128,12 +127,13 @@ def _weighted(walk: Walk, masked: gs.Tensor, values: gs.Tensor, subject: Subject
 
 def rewrite(product: Product, subject: Subject) -> None:
     """Scale q and put `Attention` in place."""
-    path, shape = layer(product.layer, "self_attn"), product.q.shape
+    # The naming pass gives the lasting names; these are like no exporter's, whose nodes are still there.
+    path, shape = f"fused/{product.layer}", product.q.shape
     scale = gs.Constant("attention.scale", np.array(subject.config.scale, np.float32))
-    wide = subject.emit("Cast", [product.q], f"{path}/Cast", dtype=FP32, shape=shape, to=1)
-    scaled = subject.emit("Mul", [wide, scale], f"{path}/Mul", dtype=FP32, shape=shape)
-    q = subject.emit("Cast", [scaled], f"{path}.q_scaled", dtype=BF16, shape=shape, to=BF16)
-    mask = gs.Variable(MASK, dtype=BOOL)
+    wide = subject.emit("Cast", [product.q], f"{path}/wide", dtype=FP32, shape=shape, to=1)
+    scaled = subject.emit("Mul", [wide, scale], f"{path}/scaled", dtype=FP32, shape=shape)
+    q = subject.emit("Cast", [scaled], f"{path}/q", dtype=BF16, shape=shape, to=BF16)
+    mask = gs.Variable("fused/mask", dtype=BOOL)
     subject.emit("Attention", [q, product.keys, product.values, mask], product.result, scale=1.0)
 
 

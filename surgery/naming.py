@@ -98,7 +98,7 @@ def _attend(namer: Namer, stream: gs.Tensor, index: int) -> gs.Tensor:
     walk.insist(
         present[1].inputs[0].inputs[0].name == past_name(index, "value"), f"{present[1].name} joins another layer"
     )
-    _project(namer, normed, _unscaled(namer, attention.inputs[0]), index, names.Q_PROJ, names.Q_ROTARY)
+    _project(namer, normed, _unscaled(namer, attention.inputs[0], index), index, names.Q_PROJ, names.Q_ROTARY)
     _project(namer, normed, walk.back(present[0], "Concat").inputs[1], index, names.K_PROJ, names.K_ROTARY)
     _project(namer, normed, walk.back(present[1], "Concat").inputs[1], index, names.V_PROJ, None)
     width = (config.num_attention_heads, config.head_dim)
@@ -112,12 +112,11 @@ def _attend(namer: Namer, stream: gs.Tensor, index: int) -> gs.Tensor:
     return _add(namer, stream, output, names.layer(index, names.RESIDUAL))
 
 
-def _unscaled(namer: Namer, scaled: gs.Tensor) -> gs.Tensor:
-    """Give q before it is scaled; the scaled forms have their names from the attention pass and get their axes here."""
-    tensor = scaled
-    for op in ("Cast", "Mul", "Cast"):
-        tensor.shape = [BATCH, namer.config.num_attention_heads, SEQUENCE, namer.config.head_dim]
-        tensor = namer.walk.back(tensor, op).inputs[0]
+def _unscaled(namer: Namer, tensor: gs.Tensor, index: int) -> gs.Tensor:
+    """Name q from where it is scaled and rounded back to where it is not scaled yet."""
+    path, width = names.layer(index, "self_attn"), (namer.config.num_attention_heads, SEQUENCE, namer.config.head_dim)
+    for op, name in (("Cast", f"{path}.q_scaled"), ("Mul", f"{path}/Mul"), ("Cast", f"{path}/Cast")):
+        tensor = namer.walk.back(namer.give(tensor, name, *width), op).inputs[0]
     return tensor
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
@@ -132,10 +134,7 @@ def _operate(
     tell: Callable[[str], None],
 ) -> Iterator[Graph]:
     """Yield every graph, checked; `facts` gets what the common passes did."""
-    # graphsurgeon takes a third of a second to import, which an up-to-date run need not pay.
-    import onnx_graphsurgeon as gs
-    from onnx_graphsurgeon.logger import G_LOGGER
-
+    # graphsurgeon has a line to say about every BF16 tensor.
     G_LOGGER.severity = G_LOGGER.ERROR
     config = folder.config()
     tables = rotary_tables(made, config, folder.export_command)
