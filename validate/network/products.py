@@ -53,9 +53,12 @@ def _rows_by_matrix(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """(R, K) × (K, N) in a 16-bit type with sums in FP32; torch's own BF16 product crawls on CPUs without AVX-512."""
     import torch
 
-    if len(rows) <= ROWS_ALONE:
+    count = rows.shape[0]
+    if count == 1:
+        return torch.mv(matrix.t(), rows.view(-1)).unsqueeze(0)
+    if count <= ROWS_ALONE:
         transposed = matrix.t()
-        return torch.stack([torch.mv(transposed, row) for row in rows])
+        return torch.stack([torch.mv(transposed, row) for row in rows.unbind()])
     wide = rows.float()
     columns = max(1, BLOCK // matrix.shape[0])
     parts = [torch.mm(wide, block.float()).to(rows.dtype) for block in torch.split(matrix, columns, 1)]

@@ -59,14 +59,14 @@ class NetworkRunner(BaseRunner):  # type: ignore[misc]  # Polygraphy comes witho
         self._program: Program = load_program(self._graph, BACKEND)
 
     def get_input_metadata_impl(self) -> Any:
-        """Give names, types (FP32 for BF16) and shapes, None for a dynamic axis."""
+        """Give names, types (FP32 for BF16) and shapes; a dynamic axis by its name, or None."""
         import numpy as np
 
         metadata = TensorMetadata()
         for name, facts in self._program.inputs.items():
             wide = "FLOAT" if facts.dtype == "BF16" else facts.dtype
             dtype = np.dtype(str(torch_type(wide)).removeprefix("torch."))
-            metadata.add(name, dtype, tuple(axis if isinstance(axis, int) else None for axis in facts.axes))
+            metadata.add(name, dtype, tuple(axis if axis != "" else None for axis in facts.axes))
         return metadata
 
     def infer_impl(self, feed_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:

@@ -86,8 +86,9 @@ def rotary_embedding(layer: Layer) -> Operation:
     ) -> torch.Tensor:
         if positions is not None:
             _within_table(layer, positions, cos.shape[0])
-            cos, sin = cos[positions], sin[positions]
-        cos, sin = cos[:, None].float(), sin[:, None].float()
+            shape = (*positions.shape, cos.shape[1])
+            cos, sin = (table.index_select(0, positions.reshape(-1)).view(shape) for table in (cos, sin))
+        cos, sin = cos.unsqueeze(1).float(), sin.unsqueeze(1).float()
         rotated = (x[..., :width] if width else x).float()
         if interleaved:
             a, b = rotated[..., 0::2], rotated[..., 1::2]
@@ -101,9 +102,11 @@ def rotary_embedding(layer: Layer) -> Operation:
 
 
 def _within_table(layer: Layer, positions: torch.Tensor, rows: int) -> None:
-    if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < rows:
-        found = f"positions from {int(positions.min())} to {int(positions.max())}"
-        raise layer.refuse(found, f"positions from 0 to {rows - 1}, the rows of its table")
+    if not positions.numel():
+        return
+    least, most = (int(bound) for bound in positions.aminmax())
+    if least < 0 or most >= rows:
+        raise layer.refuse(f"positions from {least} to {most}", f"positions from 0 to {rows - 1}, its table's rows")
 
 
 def cache_update(layer: Layer) -> Operation:
