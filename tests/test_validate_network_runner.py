@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artifacts.contract import Form
+from artifacts.contract import Form, Precision, TensorSpec
 from artifacts.layout import ModelFolder
 from tests.test_validate_network_session import feeds_for, folder  # noqa: F401  # the same graphs and feeds
 from validate.network import LABEL
@@ -28,8 +28,7 @@ def test_comparator_runs_both_side_by_side(folder: ModelFolder, form: Form, twin
 
     runner = NetworkRunner(folder.graph(form, twin=twin))
     with reference(folder, form) as session:
-        specs = session.get_input_metadata(use_numpy_dtypes=False)
-    feeds = feeds_for(_Inputs(specs), 2, 3, 5)
+        feeds = feeds_for(inputs_of(session), 2, 3, 5)
     results = Comparator.run([reference(folder, form), runner], data_loader=[feeds])
     assert [name for name, _ in results] == ["ONNX Runtime", LABEL]
     first, second = (iterations[0] for _, iterations in results)
@@ -38,20 +37,16 @@ def test_comparator_runs_both_side_by_side(folder: ModelFolder, form: Form, twin
     check = CompareFunc.simple(atol=1e-4 if twin else 0.1, rtol=1e-4 if twin else 0.1)
     compared = Comparator.compare_accuracy(results, compare_func=check)
     assert bool(compared)
-    assert [list(iteration) for pair in compared.values() for iteration in pair] == [list(first)]
+    assert compared.output_names() == list(first)
 
 
-class _Inputs:
-    """Polygraphy's metadata in the shape that `feeds_for` asks for: FP32 caches."""
-
-    def __init__(self, metadata: Any) -> None:
-        from artifacts.contract import Precision, TensorSpec
-
-        self.inputs = {
-            name: TensorSpec(name, Precision(np.dtype(facts.dtype.numpy()).name), tuple(facts.shape))
-            for name, facts in metadata.items()
-        }
-        self.outputs: dict[str, Any] = {}
+def inputs_of(runner: Any) -> dict[str, TensorSpec]:
+    """Give Polygraphy's metadata of a runner's inputs as our records: FP32 caches, whatever the graph has."""
+    metadata = runner.get_input_metadata(use_numpy_dtypes=False)
+    return {
+        name: TensorSpec(name, Precision(np.dtype(facts.dtype.numpy()).name), tuple(facts.shape))
+        for name, facts in metadata.items()
+    }
 
 
 def test_bf16_inputs_are_fp32_outside_and_named(folder: ModelFolder) -> None:  # noqa: F811
@@ -64,7 +59,7 @@ def test_bf16_inputs_are_fp32_outside_and_named(folder: ModelFolder) -> None:  #
 
 def test_feeds_are_left_as_they_were(folder: ModelFolder) -> None:  # noqa: F811
     with NetworkRunner(folder.graph(Form.MODEL_LINEAR, twin=True)) as runner:
-        feeds = feeds_for(_Inputs(runner.get_input_metadata(use_numpy_dtypes=False)), 2, 3, 5)
+        feeds = feeds_for(inputs_of(runner), 2, 3, 5)
         before = {name: array.copy() for name, array in feeds.items()}
         found = runner.infer(feeds)
     assert all(np.array_equal(feeds[name], before[name]) for name in feeds)
@@ -75,7 +70,7 @@ def test_feeds_are_left_as_they_were(folder: ModelFolder) -> None:  # noqa: F811
 def test_inner_tensors_can_be_outputs_without_being_marked(folder: ModelFolder) -> None:  # noqa: F811
     names = ("model.layers.0", "logits")
     with NetworkRunner(folder.graph(Form.MODEL), outputs=names) as runner:
-        feeds = feeds_for(_Inputs(runner.get_input_metadata(use_numpy_dtypes=False)), 1, 2, 0)
+        feeds = feeds_for(inputs_of(runner), 1, 2, 0)
         found = runner.infer(feeds)
     assert tuple(found) == names
     assert found["model.layers.0"].dtype == np.float32

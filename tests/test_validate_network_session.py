@@ -6,6 +6,7 @@ network of the BF16 graph is compared loosely (its noise is 2 to 4 % of the larg
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ import numpy as np
 import onnx
 import pytest
 
-from artifacts.contract import Form, Precision
+from artifacts.contract import Form, Precision, TensorSpec
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.twin import fp32_twin
 from build.profiles import default_profiles
 from runtime import open_session
-from runtime.session import Session
 from tests.fused_graph import write_model_folder
 from validate.network import LABEL, NetworkSession
 
@@ -36,12 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
     return made
 
 
-def feeds_for(session: Session, batch: int, new: int, past: int) -> dict[str, Any]:
+def feeds_for(inputs: Mapping[str, TensorSpec], batch: int, new: int, past: int) -> dict[str, Any]:
     """Make feeds with a filled cache, two padding slots in the second row, and positions beyond 300."""
     random = np.random.default_rng(0)
     sizes = {"batch": batch, "sequence": new, "past_sequence": past, "total_sequence": past + new}
     feeds: dict[str, Any] = {}
-    for name, spec in session.inputs.items():
+    for name, spec in inputs.items():
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
         if spec.precision is Precision.INT64:
             feeds[name] = np.ones(shape, np.int64)
@@ -68,7 +68,7 @@ def test_the_network_of_a_twin_is_the_twin(folder: ModelFolder, form: Form) -> N
         assert [spec.name for spec in network.inputs.values()] == list(reference.inputs)
         assert {n: s.axes for n, s in network.inputs.items()} == {n: s.axes for n, s in reference.inputs.items()}
         for step in STEPS.values():
-            feeds = feeds_for(network, *step)
+            feeds = feeds_for(network.inputs, *step)
             expected = reference.run({name: array.copy() for name, array in feeds.items()})
             found = network.run(feeds)
             assert found.keys() == expected.keys()
@@ -83,8 +83,8 @@ def test_the_network_of_a_bf16_graph_runs_in_bf16(folder: ModelFolder, form: For
         NetworkSession(folder.graph(form)) as network,
         NetworkSession(folder.graph(form, twin=True)) as twin,
     ):
-        found = network.run(feeds_for(network, 3, 4, 9))
-        expected = twin.run(feeds_for(twin, 3, 4, 9))
+        found = network.run(feeds_for(network.inputs, 3, 4, 9))
+        expected = twin.run(feeds_for(twin.inputs, 3, 4, 9))
     assert found["present.0.key"].dtype == ml_dtypes.bfloat16
     assert found["logits"].dtype == np.float32
     assert 0 < relative(found["logits"], expected["logits"]) < 0.1
@@ -92,7 +92,7 @@ def test_the_network_of_a_bf16_graph_runs_in_bf16(folder: ModelFolder, form: For
 
 def test_a_linear_cache_is_updated_in_place(folder: ModelFolder) -> None:
     with NetworkSession(folder.graph(Form.MODEL_LINEAR)) as network:
-        feeds = feeds_for(network, 2, 3, 5)
+        feeds = feeds_for(network.inputs, 2, 3, 5)
         before = feeds["past_key_values.1.value"].copy()
         found = network.run(feeds)
     cache = feeds["past_key_values.1.value"]
@@ -105,10 +105,10 @@ def test_a_linear_cache_is_updated_in_place(folder: ModelFolder) -> None:
 def test_the_profiles_limits_are_enforced(folder: ModelFolder) -> None:
     profiles = default_profiles(batch=2, context=16, chunk=4)
     with NetworkSession(folder.graph(Form.MODEL), profiles=profiles) as network:
-        network.run(feeds_for(network, 2, 4, 9))
-        network.run(feeds_for(network, 1, 1, 0))
+        network.run(feeds_for(network.inputs, 2, 4, 9))
+        network.run(feeds_for(network.inputs, 1, 1, 0))
         with pytest.raises(StageError) as caught:
-            network.run(feeds_for(network, 2, 5, 0))
+            network.run(feeds_for(network.inputs, 2, 5, 0))
     text = str(caught.value)
     for words in ("profile prefill does not take", "profile decode does not", "[1, 1] … [2, 4]", "input_ids [2, 5]"):
         assert words in text

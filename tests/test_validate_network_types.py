@@ -6,6 +6,7 @@ ONNX Runtime's CPU has no BF16, so the expected values are computed here, in FP6
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,12 @@ def share_equal(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_an_elementwise_result_is_rounded_once(tmp_path: Path, op: str) -> None:
     feeds = {"x": bf16(64, 64), "z": bf16(64, 64)}
     found = evaluate(tmp_path, model(node(op, "x z"), feeds), feeds)["y"]
-    functions = {"Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div}
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "Add": torch.add,
+        "Sub": torch.sub,
+        "Mul": torch.mul,
+        "Div": torch.div,
+    }
     assert share_equal(found, rounded(functions[op](exact(feeds["x"]), exact(feeds["z"])))) == 1.0
 
 
