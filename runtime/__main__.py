@@ -12,6 +12,7 @@ from artifacts.command import Parser, run
 from runtime import options
 from runtime.terminal_chat import chat
 from runtime.terminal_generate import generate
+from runtime.terminal_serve import serve
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,8 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="generate | chat | serve | bench")
     options.add_generate(commands.add_parser("generate", help="continue a text", description=generate.__doc__))
     options.add_chat(commands.add_parser("chat", help="talk to the model", description=chat.__doc__))
+    options.add_serve(commands.add_parser("serve", help="answer the OpenAI API", description=serve.__doc__))
     given = parser.parse_args(arguments)
-    return {"generate": generate, "chat": chat}[given.command](given)
+    return {"generate": generate, "chat": chat, "serve": serve}[given.command](given)
 
 
 if __name__ == "__main__":

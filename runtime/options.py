@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import refuse
+from artifacts.errors import Problem, StageError, refuse
 from runtime.model import RunOptions
+from runtime.serve_options import ServeOptions
 from runtime.settings import Defaults, Settings
 from runtime.tools import Tools
+
+API_KEY = "SMOLLM3_API_KEY"
+"""Environment variable that may hold the key: a command line can be read by other users of the machine."""
 
 SAMPLING = {
     "temperature": (float, "0 takes the most likely token"),
@@ -41,10 +46,23 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"a JSON list for the template's {name}")
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `serve`."""
+    _add_model(parser, linear=False)
+    parser.set_defaults(linear=True)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000)")
+    parser.add_argument("--slots", type=int, default=8, metavar="N", help="texts that run at once (default: 8)")
+    parser.add_argument("--max-queue", type=int, default=64, metavar="N", help="texts that may wait (default: 64)")
+    parser.add_argument("--chunk", type=int, default=256, metavar="TOKENS", help="of a prompt, between two steps (256)")
+    parser.add_argument("--api-key", metavar="KEY", help=f"what clients must show (default: ${API_KEY}, or none)")
+
+
+def _add_model(parser: argparse.ArgumentParser, *, linear: bool = True) -> None:
     parser.add_argument("model", type=Path, metavar="OUT/<model>", help="the model's folder")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="most tokens of prompt and text (default: 4096)")
-    parser.add_argument("--linear", action="store_true", help="use the linear cache instead of the one that grows")
+    if linear:
+        parser.add_argument("--linear", action="store_true", help="use the linear cache instead of the one that grows")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where ONNX Runtime computes")
 
 
@@ -60,6 +78,22 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 def run_options(given: argparse.Namespace) -> RunOptions:
     """Give how to run the model."""
     return RunOptions(given.linear, given.context, given.provider)
+
+
+def serve_options(given: argparse.Namespace) -> ServeOptions:
+    """Give how to serve the model.
+
+    Raises:
+        StageError: a number is out of range (all of them).
+    """
+    least = {"slots": 1, "max_queue": 0, "chunk": 1}
+    wrong = {name: getattr(given, name) for name, low in least.items() if getattr(given, name) < low}
+    if wrong:
+        raise StageError(
+            Problem(f"--{name.replace('_', '-')} is too small", f"{least[name]} or more", str(value))
+            for name, value in wrong.items()
+        )
+    return ServeOptions(given.slots, given.max_queue, given.chunk, given.api_key or os.environ.get(API_KEY))
 
 
 def settings(given: argparse.Namespace, defaults: Defaults) -> Settings:

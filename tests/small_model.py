@@ -21,7 +21,14 @@ from artifacts.twin import fp32_twin
 from tests.chat_model import CHAT
 from tests.fused_graph import CHECKPOINT, CONFIG, GraphWriter, model_of
 
-SMALL = {**CONFIG, "vocab_size": 512, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0], "eos_token_id": 499}
+SMALL = {
+    **CONFIG,
+    "vocab_size": 512,
+    "num_hidden_layers": 4,
+    "no_rope_layers": [1, 0, 1, 0],
+    "max_position_embeddings": 4096,
+    "eos_token_id": 499,
+}
 CAPACITY = 192
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 

@@ -1,0 +1,52 @@
+"""Serve the model to clients of the OpenAI API and to a browser."""
+
+from __future__ import annotations
+
+import argparse
+
+import psutil
+
+from artifacts.command import DONE, stderr
+from artifacts.errors import refuse
+from runtime import options
+from runtime.model import Model
+from runtime.terminal_generate import loaded
+
+
+def serve(given: argparse.Namespace) -> int:
+    """Serve the model at /v1 (OpenAI's API) and at / (a page to talk to it) until interrupted."""
+    import uvicorn
+
+    from runtime.server.app import create_app
+    from runtime.server.service import Service
+
+    serving = options.serve_options(given)
+    model = Model(given.model, options.run_options(given))
+    if given.provider == "cpu":
+        check_memory(model, serving.slots, psutil.virtual_memory().available)
+    with loaded(model), Service(model, serving) as service:
+        config = uvicorn.Config(create_app(service), given.host, given.port, log_level="warning", timeout_keep_alive=30)
+        stderr().print(
+            f"{service.name} at http://{given.host}:{given.port} (API under /v1): {serving.slots} slots of "
+            f"{model.context} tokens, {serving.max_queue} may wait. Ctrl-C ends it."
+        )
+        uvicorn.Server(config).run()
+    return DONE
+
+
+def check_memory(model: Model, slots: int, available: int) -> None:
+    """Insist that full slots would fit into memory, beside weights in FP32 that are loaded yet.
+
+    Raises:
+        StageError: they would not; it says how many would.
+    """
+    config = model.config
+    slot = model.context * config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * 4
+    room = available - config.num_parameters * 4
+    if slots * slot > room:
+        raise refuse(
+            f"{slots} slots of {model.context} tokens do not fit into memory",
+            expected=f"at most {max(room, 0) // slot} slots of {slot / 2**20:.0f} MiB in {room / 2**20:.0f} MiB",
+            found=f"{slots} slots, {slots * slot / 2**20:.0f} MiB",
+            remedy="give fewer --slots or a smaller --context",
+        )
