@@ -1,0 +1,74 @@
+"""TensorRT's parser makes of each operator what it made when the table was recorded; a change names the operator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from surgery.inventory import expected_operators
+from tests.fused_graph import CONFIG
+from tests.importer_cases import CASES, PAGE, RECORD, Case, finding, page_table
+
+TABLE: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+
+# What raw exports and quantized graphs are made of, beside what the fused graphs hold.
+RAW = {"Cos", "Expand", "GatherND", "Max", "Neg", "Pow", "Reciprocal", "ReduceMean", "Sin", "Slice", "Softmax", "Sqrt"}
+RAW |= {"Where", "Split", "Trilu", "CumSum", "DequantizeLinear", "QuantizeLinear"}
+
+
+def differences(each: Case, found: dict[str, Any], recorded: dict[str, Any]) -> str:
+    """Say what changed, by operator; nothing where nothing did."""
+    if found == recorded:
+        return ""
+    lines = [f"TensorRT makes something else of {each.name} than it did with {TABLE['backend']}:"]
+    lines += [f"  - {line}" for line in _lines(recorded) if line not in _lines(found)]
+    lines += [f"  + {line}" for line in _lines(found) if line not in _lines(recorded)]
+    return "\n".join([*lines, "  look at docs/importer.md, then: python -m tests.importer_cases"])
+
+
+def _lines(record: dict[str, Any]) -> list[str]:
+    return [f"{key}: {line}" for key, value in record.items() for line in ([value] if key == "refused" else value)]
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
+def test_the_importer_makes_what_was_recorded(each: Case, tmp_path: Path) -> None:
+    changed = differences(each, finding(each, tmp_path), TABLE["cases"][each.name])
+    assert not changed, changed
+
+
+def test_a_change_of_mind_names_the_operator(tmp_path: Path) -> None:
+    """Planted: a table in which `is_causal` was aligned to the lower right."""
+    each = next(each for each in CASES if each.name == "Attention, is_causal")
+    recorded = json.loads(json.dumps(TABLE["cases"][each.name]).replace("UPPER_LEFT", "LOWER_RIGHT"))
+    text = differences(each, finding(each, tmp_path), recorded)
+    assert "Attention, is_causal" in text
+    assert any(line.startswith("  - ") and "LOWER_RIGHT" in line for line in text.splitlines())
+    assert any(line.startswith("  + ") and "UPPER_LEFT" in line for line in text.splitlines())
+
+
+def test_every_operator_of_our_graphs_is_walked() -> None:
+    config = ModelConfig.from_raw(CONFIG)
+    ours = {name for form in Form if form is not Form.EXPORT for name in expected_operators(config, form)}
+    walked = {name for each in CASES for name in each.operators}
+    assert not (ours | RAW) - walked
+
+
+def test_the_page_is_the_table() -> None:
+    assert set(TABLE["cases"]) == {each.name for each in CASES}
+    assert page_table(TABLE) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_traps_are_in_the_table() -> None:
+    """What the design rests on, spelled out, so that recording the table anew cannot wave it through."""
+    cases = TABLE["cases"]
+    assert cases["Attention, nonpad_kv_seqlen"]["ignored inputs"] == ["n"]
+    assert "causal_kind=UPPER_LEFT" in "".join(cases["Attention, is_causal"]["layers"])
+    assert sum("UNARY BF16 op=SQRT" in layer for layer in cases["Attention, scale left out"]["layers"]) == 4
+    assert not any("UNARY" in layer for layer in cases["Attention, scale = 1"]["layers"])
+    assert "REDUCE FLOAT op=AVG" in "".join(cases["RMSNormalization"]["layers"])
+    assert cases["Gather, negative index"]["layers"][-1].startswith("GATHER BF16")
