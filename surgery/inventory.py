@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
 
 from artifacts.config import ModelConfig
 from artifacts.contract import OPSET, Form, Precision, Signature, signature
-from artifacts.errors import Problem, StageError
+from artifacts.errors import Problem, StageError, refuse
 from surgery.fusion import REMEDY
 
 RAW_OPSETS = range(18, OPSET + 1)
@@ -63,6 +64,20 @@ def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
         counts += Counter(Shape=1, Sub=1)
     counts += Counter(Unsqueeze=1) if form.linear else Counter(Shape=1, Squeeze=1, Sub=1)
     return counts
+
+
+def check_onnx(path: Path, name: str) -> None:
+    """Insist that a file is valid ONNX, types and shapes included; external data is looked for, not read.
+
+    Raises:
+        StageError: in the words of ONNX's checker.
+    """
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise refuse(
+            f"{name} is not valid ONNX", expected="what onnx.checker takes", found=str(error), remedy=REMEDY
+        ) from error
 
 
 def check_raw(model: onnx.ModelProto, config: ModelConfig) -> None:

@@ -39,14 +39,17 @@ def match(walk: Walk, name: str, subject: Subject) -> list[gs.Tensor]:
 
 def rewrite(stands: list[gs.Tensor], subject: Subject) -> None:
     """Make the mask and hand it to every layer."""
-    real = _emit(subject, "Cast", [subject.input(ATTENTION_MASK)], to=onnx.TensorProto.BOOL)
-    real = _emit(subject, "Unsqueeze", [real, integers(1, 2)])
+    total: int | str = TOTAL if subject.capacity is None else subject.capacity
+    whole = (BATCH, 1, SEQUENCE, total)
+    asked = subject.input(ATTENTION_MASK)
+    real = _emit(subject, "Cast", [asked], shape=[BATCH, total], to=onnx.TensorProto.BOOL)
+    real = _emit(subject, "Unsqueeze", [real, integers(1, 2)], shape=[BATCH, 1, 1, total])
     slots, own = _concatenated(subject) if subject.capacity is None else _linear(subject, subject.capacity)
-    before = _emit(subject, "LessOrEqual", [slots, own])
-    itself = _emit(subject, "Equal", [slots, own])
-    seen = _emit(subject, "And", [before, real])
-    total = TOTAL if subject.capacity is None else subject.capacity
-    mask = subject.emit("Or", [seen, itself], MASK, dtype=BOOL, shape=[BATCH, 1, SEQUENCE, total])
+    each = (SEQUENCE, total) if subject.capacity is None else whole
+    before = _emit(subject, "LessOrEqual", [slots, own], shape=each)
+    itself = _emit(subject, "Equal", [slots, own], shape=each)
+    seen = _emit(subject, "And", [before, real], shape=whole)
+    mask = subject.emit("Or", [seen, itself], MASK, dtype=BOOL, shape=whole)
     for stand in stands:
         redirect(stand, mask)
 
@@ -81,9 +84,7 @@ def _length(subject: Subject, name: str) -> gs.Tensor:
 _TYPES = {"Cast": BOOL, "LessOrEqual": BOOL, "Equal": BOOL, "And": BOOL}
 
 
-def _emit(
-    subject: Subject, op: str, inputs: list[gs.Tensor], *, shape: Shape = None, **attributes: object
-) -> gs.Tensor:
+def _emit(subject: Subject, op: str, inputs: list[gs.Tensor], *, shape: Shape, **attributes: object) -> gs.Tensor:
     """Add one node of the mask, named `attention_mask.slots/<Op>[_n]`."""
     made = sum(node.op == op and node.name.startswith(f"{MASK}/") for node in subject.graph.nodes)
     dtype = inputs[0].dtype if op == "Unsqueeze" else _TYPES.get(op, INT64)

@@ -23,7 +23,7 @@ from artifacts.twin import SUFFIX, fp32_twin
 from artifacts.versions import versions
 from artifacts.writing import Writing
 from surgery.external import external_problems
-from surgery.inventory import check_fused, check_raw, operators
+from surgery.inventory import check_fused, check_onnx, check_raw, operators
 from surgery.options import SurgeryOptions
 from surgery.pipeline import FORMS, FUSE, operate
 from surgery.subject import Subject
@@ -85,7 +85,7 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
         for graph in _operate(folder, raw, made.facts, options["capacity"], facts, tell):
             path = writing.path(graph.name)
             path.write_bytes(graph.model.SerializeToString())
-            onnx.checker.check_model(str(path), full_check=True)
+            check_onnx(path, graph.name)
             outputs[f"onnx/{graph.name}"] = FileRecord(path.stat().st_size, sha256_of(path))
             facts["graphs"][graph.name] = _facts(graph)
         manifest = Manifest("surgery", options, made.checkpoint, inputs, outputs, tools, facts)
@@ -141,6 +141,7 @@ def _operate(
     problems = external_problems(holder(tables), folder.onnx, folder.export_command)
     if problems:
         raise StageError(problems)
+    check_onnx(folder.graph(Form.EXPORT), Form.EXPORT.file_name())
     check_raw(raw, config)
     tell("fusing")
     subject = Subject(gs.import_onnx(raw), config, (constant(tables[ROTARY_COS]), constant(tables[ROTARY_SIN])))

@@ -58,8 +58,9 @@ class RawWriter(GraphWriter):
     def weight(self, name: str, *shape: int) -> str:
         begin = len(self.data)
         super().weight(name, *shape)
-        values = np.frombuffer(bytes(self.data[begin:]), BF16).astype(np.float32) * 8
-        values = 1 + values / 8 if "norm" in name else values * (1 if "embed" in name else 1.5 / shape[0] ** 0.5)
+        drawn = np.frombuffer(bytes(self.data[begin:]), BF16).astype(np.float32)
+        factor = 8.0 if "embed" in name else 12 / shape[0] ** 0.5
+        values = 1 + drawn if "norm" in name else drawn * np.float32(factor)
         self.data[begin:] = values.astype(BF16).tobytes()
         return name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -17,7 +18,9 @@ from surgery.tables import constant, rotary_tables
 from tests.raw_graph import Deviation, write_raw_folder
 
 
-def subject_of(root: Path, deviation: Deviation | None = None, *, before: object = None, **changes: object) -> Subject:
+def subject_of(
+    root: Path, deviation: Deviation | None = None, *, before: Pass[Any, Any] | None = None, **changes: object
+) -> Subject:
     """Give a subject on which the passes that stand before one have been run."""
     folder = write_raw_folder(root / "hand", deviation, **changes)
     model = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
@@ -26,7 +29,7 @@ def subject_of(root: Path, deviation: Deviation | None = None, *, before: object
         gs.import_onnx(model), folder.config(), (constant(tables["rotary.cos"]), constant(tables["rotary.sin"]))
     )
     if before is not None:
-        for step in FUSE[: FUSE.index(before)]:  # type: ignore[arg-type]  # what is not there raises
+        for step in FUSE[: FUSE.index(before)]:
             step.run(subject)
     return subject
 
@@ -36,7 +39,7 @@ def count(subject: Subject, op: str) -> int:
     return sum(node.op == op for node in subject.graph.copy().cleanup().nodes)
 
 
-def refusal(step: Pass[object, object], subject: Subject) -> str:
+def refusal(step: Pass[Any, Any], subject: Subject) -> str:
     """Give what a pass says when it does not fit."""
     with pytest.raises(StageError) as error:
         step.run(subject)

@@ -1,6 +1,6 @@
 """A real export of Transformers, fused, gives PyTorch's logits in FP32, also where every layer had been rotated.
 
-Measured: at most 3e-6 of the largest magnitude against 1e-4 allowed; with the rotations left in, it is 0.1 and more.
+Measured: at most 1.5e-5 of the largest magnitude against 1e-4 allowed; with the rotations left in, it is 0.84.
 """
 
 from __future__ import annotations

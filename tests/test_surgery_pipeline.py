@@ -88,6 +88,17 @@ def test_everything_wrong_with_a_raw_export_is_told_at_once(folder: ModelFolder)
     assert "18 to 24" in text
 
 
+def test_a_raw_export_that_is_not_valid_onnx_is_refused(tmp_path: Path) -> None:
+    written = write_raw_folder(tmp_path / "hand")
+    facts = dict(written.export_manifest().facts)
+    model = load(written, Form.EXPORT)
+    next(node for node in model.graph.node if node.op_type == "Softmax").attribute[0].name = "axes"
+    save_raw(written, model)
+    write_export_manifest(written, facts)
+    with pytest.raises(StageError, match=r"export\.onnx is not valid ONNX"):
+        fuse(written.root, 128)
+
+
 def test_a_graph_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     written = write_raw_folder(tmp_path / "hand")
     facts = dict(written.export_manifest().facts)
