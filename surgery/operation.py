@@ -90,6 +90,8 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
             facts["graphs"][graph.name] = _facts(graph)
         manifest = Manifest("surgery", options, made.checkpoint, inputs, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
+    for name, record in outputs.items():
+        digests.remember(folder.root / name, record.sha256)
     return FusedModel(folder, manifest, up_to_date=False)
 
 

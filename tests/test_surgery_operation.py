@@ -122,9 +122,9 @@ def _with_fault(folder: ModelFolder, form: Form, fault: str) -> Path:
 def test_a_second_run_changes_no_byte_and_another_capacity_does(tmp_path: Path) -> None:
     folder = write_raw_folder(tmp_path / "hand")
     assert not fuse(folder.root, 128).up_to_date
-    before = {path.name: path.stat().st_mtime_ns for path in folder.onnx.iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in folder.root.rglob("*")}
     assert fuse(folder.root, 128).up_to_date
-    assert before == {path.name: path.stat().st_mtime_ns for path in folder.onnx.iterdir()}
+    assert before == {path: path.stat().st_mtime_ns for path in folder.root.rglob("*")}
     assert not fuse(folder.root, 64).up_to_date
     facts = folder.surgery_manifest().facts
     assert facts["capacity"] == 64
