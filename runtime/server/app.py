@@ -21,7 +21,7 @@ from runtime.server.service import Service
 from runtime.server.streaming import JobResponse, watched
 
 PAGE = Path(__file__).parent / "page.html"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 """The page loads nothing from anywhere and talks to this server only."""
 
 
