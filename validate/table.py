@@ -115,7 +115,6 @@ def _verdict(report: Report, console: Console) -> None:
         console.print("up to date: nothing that the verdict depends on has changed")
     tensors, elements = report.compared
     answer = "[bold green]yes[/]" if report.verdict else "[bold red]NO[/]"
-    console.print(
-        f"verdict: {answer} for {escape(report.model)}: {tensors:,} tensors, {elements:,} elements compared with PyTorch"
-    )
+    counted = f"{tensors:,} tensors, {elements:,} elements compared with PyTorch"
+    console.print(f"verdict: {answer} for {escape(report.model)}: {counted}")
     console.print(str(report.folder / REPORT), markup=False, soft_wrap=True)

@@ -22,7 +22,6 @@ from validate.examination import Examination
 from validate.reference import Reference
 from validate.runners import RUNNERS
 
-
 SMALL = 1 << 25
 """Parameters below which handing work to a second thread costs PyTorch more than the work: measured, 0.9 s instead of
 0.01 s a call on a machine whose two cores are busy."""

@@ -1,0 +1,119 @@
+"""The verdict is yes only if every runner was examined, something was compared, and nothing was wrong."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.numpy_session import CONFIG
+from validate.certificate import Movement
+from validate.findings import Check, Findings, Noise
+from validate.greedy import Continuation
+from validate.plans import PlanState
+from validate.prompt import Prompt
+from validate.report import REPORT, Report, subjects
+from validate.runners import RUNNERS, Role
+from validate.table import show
+
+
+def findings(number: int) -> Findings:
+    runner = RUNNERS[number]
+    return Findings(
+        runner.name,
+        runner.role.value,
+        [Check("small positions: one call", 7, 100, 1e-6, 2e-6, 1e-4), Check("NoPE certificate", 6, 0)],
+        (Movement(0, 1.0, 0.0), Movement(1, 1e-7, 0.0), Movement(2, float("inf"), 0.0)),
+        Continuation([3, 4], [0.5, 0.01]),
+        Noise(0.1, 0.02, 9.0) if runner.role is Role.NOISE else None,
+        seconds={"load": 1.0, "run": 2.0},
+        peak_bytes=1 << 30,
+    )
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    """A report in which everything is right."""
+    return Report(
+        "tiny",
+        "onnxruntime-1-cpu",
+        CONFIG.uses_rope,
+        Prompt((1, 2), "Hello [there]"),
+        tuple(findings(number) for number in range(len(RUNNERS))),
+        {runner.name: "Hi [you]" for runner in RUNNERS},
+        (PlanState("tensorrt_rtx-1.7.1-sm89", ()),),
+        tmp_path,
+    )
+
+
+def wrong(report: Report, number: int, check: Check) -> Report:
+    """Put a check in the place of a runner's first."""
+    all_findings = list(report.findings)
+    all_findings[number] = replace(all_findings[number], checks=[check])
+    return replace(report, findings=tuple(all_findings))
+
+
+def test_everything_right_is_a_yes(report: Report) -> None:
+    assert report.verdict
+    assert report.compared == (4 * 7, 4 * 100)
+
+
+def test_one_problem_of_any_runner_is_a_no(report: Report) -> None:
+    for number in range(len(RUNNERS)):
+        no = wrong(report, number, Check("a", 7, 100, problems=("off",)))
+        assert not no.verdict
+        assert no.problems == [f"{RUNNERS[number].name}: a: off"]
+
+
+def test_a_runner_that_is_missing_is_a_no(report: Report) -> None:
+    assert replace(report, findings=report.findings[:-1]).problems == ["model_linear_fp32 was not examined"]
+    assert not replace(report, findings=()).verdict
+
+
+def test_nothing_compared_is_a_no(report: Report) -> None:
+    assert wrong(report, 3, Check("signature", 20, 0)).problems == ["model_fp32: nothing was compared"]
+
+
+def test_an_old_plan_is_a_no(report: Report) -> None:
+    old = replace(report, plans=(PlanState("sm89", ("sm89 was built from another onnx/model.onnx",)),))
+    assert not old.verdict
+
+
+def test_near_ties_come_from_the_noise_of_bf16(report: Report) -> None:
+    assert report.near_ties == [1]
+
+
+def test_a_report_is_the_same_after_its_file(report: Report) -> None:
+    report.write(report.folder / REPORT)
+    assert Report.read(report.folder) == report
+    raw = json.loads((report.folder / REPORT).read_text())
+    assert raw["verdict"] == "yes"
+    assert raw["texts"]["PyTorch FP32"] == "Hi [you]"
+    assert "No engine was run" in raw["engine"]
+
+
+def test_the_terminal_shows_tables_texts_and_the_verdict_last(report: Report) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in ("NoPE certificate", "Hello [there]", "Hi [you]", "2.0e-06", "built from these graphs", "1 of 2, 1"):
+        assert part in text
+    assert "verdict: yes" in text.splitlines()[-2]
+    assert REPORT in text.splitlines()[-1]
+
+
+def test_the_terminal_names_what_is_wrong(report: Report) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    show(wrong(report, 3, Check("a", 7, 100, problems=("present.0.key is off",))), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "model_fp32: a: present.0.key is off" in text
+    assert "verdict: NO" in text
+
+
+def test_subjects_of_the_judged_runners_come_first() -> None:
+    one, two = Findings("r", "noise", [Check("b", 1, 1)]), Findings("j", "judged", [Check("a", 1, 1)])
+    assert subjects([one, two]) == ["a", "b"]
