@@ -148,7 +148,10 @@ class RawWriter(GraphWriter):
         mask = self.op("Where", self.mask(), zero, least, name="model/Where")
         for index in range(c.num_hidden_layers):
             x = self.layer(x, index, mask)
-        head = self.op("Transpose", embedding, name="lm_head/Transpose", perm=[1, 0])
+        if c.tie_word_embeddings:
+            head = self.op("Transpose", embedding, name="lm_head/Transpose", perm=[1, 0])
+        else:
+            head = self.weight("lm_head.weight", c.hidden_size, c.vocab_size)
         self.op("MatMul", self.norm(x, "model.norm"), head, name="logits")
 
 

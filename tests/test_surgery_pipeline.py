@@ -74,6 +74,14 @@ def test_a_head_stored_twice_is_seen(folder: ModelFolder) -> None:
         check_fused(model, folder.config(), Form.MODEL, twin=False, capacity=None)
 
 
+def test_a_head_of_its_own_is_a_second_weight(tmp_path: Path) -> None:
+    untied = write_raw_folder(tmp_path / "hand", tie_word_embeddings=False)
+    fuse(untied.root, 128)
+    model = load(untied, Form.MODEL)
+    assert {t.name for t in model.graph.initializer if 256 in t.dims} == {"model.embed_tokens.weight", "lm_head.weight"}
+    assert operators(model)["Transpose"] == 12
+
+
 def test_everything_wrong_with_a_raw_export_is_told_at_once(folder: ModelFolder) -> None:
     model = load(folder, Form.EXPORT)
     model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "s53"
