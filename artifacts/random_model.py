@@ -1,8 +1,9 @@
 """Seeded random checkpoints with sharp attention, which need no download: `random:<preset>`.
 
 Weights of the default initialisation give nearly flat attention, and a planted fault may then move the logits less
-than a tolerance. Here q and k have a standard deviation of about 1.9 each on normalised inputs, so that scores have
-one of 3 to 4, while every block adds little to the residual stream, so that a deep net does not amplify rounding.
+than a tolerance. Here scores have a standard deviation of about 3 on normalised inputs. A deep net with attention
+that sharp amplifies rounding; measured with 36 layers of 512, 160 tokens, FP32 against FP64, largest difference of
+logits over their largest: 4e-5 with q and k of 1.9, 1.6e-5 with 1.75, 9e-6 with 1.6, 2e-6 with 1.3.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 PREFIX = "random:"
-SEED = 20250708
-SHARPNESS = 1.9
-"""Standard deviation of q and k on inputs of unit variance."""
+SEED = 20250709
+"""Part of a random model's identity: a change of the recipe below needs another seed."""
+SHARPNESS = 1.75
+"""Standard deviation of q and k on inputs of unit variance; scores have its square."""
 
 
 def _config(layers: int, nope: tuple[int, ...], **sizes: int | float) -> dict[str, Any]:
@@ -124,6 +126,9 @@ def _scale(name: str, config: ModelConfig, shape: tuple[int, ...]) -> float | No
     unit = 1 / math.sqrt(shape[1])
     if name.endswith((names.Q_PROJ + ".weight", names.K_PROJ + ".weight")):
         return SHARPNESS * unit
+    if name.endswith((names.O_PROJ + ".weight", names.DOWN_PROJ + ".weight")):
+        # All blocks together bring the residual stream to about unit variance, whatever the depth.
+        return unit / math.sqrt(config.num_hidden_layers)
     return unit
 
 
