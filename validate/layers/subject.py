@@ -1,0 +1,171 @@
+"""A subject is one way to run one graph that shows tensors inside it; each has one class, and nothing else knows which.
+
+ONNX Runtime and TensorRT's network on the CPU stand here; an engine stands in `engine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from artifacts.errors import refuse
+from runtime.session import Array
+from validate.network import LABEL, Program, load_program
+from validate.network.arrays import to_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+GROUP_BYTES = 1 << 28
+"""Tensors that ONNX Runtime gives at once, by a rough count of bytes; it runs again for the next ones."""
+
+Observer = Callable[[str, Array], None]
+
+
+class Subject(Protocol):
+    """A graph that runs inside a `with` block and tells what it makes."""
+
+    label: str
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every tensor that can be asked for."""
+        ...
+
+    def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
+        """Run and tell each wanted tensor, FP32 where it is BF16; FP32 feeds are rounded where BF16 is wanted."""
+        ...
+
+    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run with nothing marked and give the graph's own outputs."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class OnnxRuntimeSubject:
+    """A graph in ONNX Runtime with more outputs; what they are called in the graph may differ from their names here."""
+
+    def __init__(self, graph: Path, wanted: Collection[str], called: Mapping[str, str] | None = None) -> None:
+        """Name a graph, what will be asked for, and what that is called in it."""
+        self.label = f"ONNX Runtime: {graph.stem}"
+        self._graph, self._wanted, self._called = graph, wanted, called or {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """The graph's tensors, by the names of the contract."""
+        return self._names
+
+    def __enter__(self) -> Self:
+        import onnx
+
+        model = onnx.load(str(self._graph), load_external_data=False)
+        self._own = [value.name for value in model.graph.output]
+        made = {name for node in model.graph.node for name in node.output if name}
+        back = {graph: name for name, graph in self._called.items()}
+        self._names = {back.get(name, name) for name in made}
+        asked = {self._called.get(name, name) for name in self._wanted} & made
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(asked - set(self._own)))
+        self._session = _open(model.SerializeToString(), self._graph)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._session
+
+    def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
+        """Run once for every group of tensors."""
+        tokens = feeds["input_ids"].size
+        size = max(1, GROUP_BYTES // (4 * tokens * 4096))
+        for start in range(0, len(wanted), size):
+            group = list(wanted[start : start + size])
+            called = [self._called.get(name, name) for name in group]
+            for name, array in zip(group, self._session.run(called, dict(feeds)), strict=True):
+                observe(name, array)
+
+    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the graph as it is, in a session of its own."""
+        session = _open(self._graph.read_bytes(), self._graph)
+        return dict(zip(self._own, session.run(self._own, dict(feeds)), strict=True))
+
+
+def _open(model: bytes, graph: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(graph.parent))
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+        found = str(error).strip().split("\n")[0]
+        raise refuse(f"ONNX Runtime cannot open {graph}", found=found, remedy="make export surgery") from error
+
+
+class NetworkSubject:
+    """What TensorRT's parser understood of a graph, evaluated on the CPU."""
+
+    def __init__(self, graph: Path) -> None:
+        self.label = f"{LABEL}: {graph.stem}"
+        self._graph = graph
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every tensor that a run computes."""
+        return frozenset(self.program.tensors)
+
+    @property
+    def program(self) -> Program:
+        """The compiled network."""
+        return self._program
+
+    def __enter__(self) -> Self:
+        self._program = load_program(self._graph)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._program
+
+    def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
+        """Run once."""
+        self.program.stream(self._tensors(feeds), wanted, lambda name, tensor: observe(name, _wide(tensor)))
+
+    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once; asking for tensors changes nothing here, but an engine's marks would."""
+        return {name: _wide(tensor) for name, tensor in self.program.run(self._tensors(feeds)).items()}
+
+    def between(self, feeds: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array]:
+        """Compute tensors from any others, inputs or inside, which are fed."""
+        found = self.program.run(self._tensors(feeds), tuple(wanted))
+        return {name: _wide(tensor) for name, tensor in found.items()}
+
+    def _tensors(self, feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+        """Give what is fed as tensors of their own, in the type that the network declares."""
+        import torch
+
+        fed = {name: to_tensor(np.array(array)) for name, array in feeds.items()}
+        narrow = {name for name in fed if self._declared(name) == "BF16"}
+        return {name: value.to(torch.bfloat16) if name in narrow else value for name, value in fed.items()}
+
+    def _declared(self, name: str) -> str:
+        if name in self.program.inputs:
+            return self.program.inputs[name].dtype
+        return self.program.layer_of(name).outputs[0].dtype if name in self.names else ""
+
+
+def _wide(tensor: torch.Tensor) -> Array:
+    import torch
+
+    array: Array = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).contiguous().numpy()
+    return array
