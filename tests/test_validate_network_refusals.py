@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from artifacts.errors import StageError
-from tests.one_operator import evaluate, model, node, program
+from tests.one_operator import evaluate, model, node, packed, program
 from validate.network import kinds, reading
 from validate.network.layers import Layer, Network, TensorFacts
 from validate.network.order import ordered
 
 X = np.ones((2, 3), np.float32)
 TABLE = np.ones((4, 8), np.float32)
+FP4 = {"q": packed("q", TensorProto.FLOAT4E2M1, (16, 3), bytes(24)), "s": np.ones((1, 3), np.float32)}
 
 
 def i64(*values: int) -> Any:
@@ -31,8 +34,13 @@ def i64(*values: int) -> Any:
         (node("Atan", "x"), {}, ("the Atan", "UNARY", "op = 'ATAN'")),
         (node("ReduceProd", "x a"), {"a": i64(1)}, ("the ReduceProd", "REDUCE", "op = 'PROD'")),
         (node("RandomUniformLike", "x"), {}, ("FILL", "operation = 'RANDOM_UNIFORM'")),
+        (
+            [node("DequantizeLinear", "q s", "w", axis=0, block_size=16), node("Add", "x w")],
+            FP4,
+            ("'q'", "CONSTANT", "FP4"),
+        ),
     ],
-    ids=["kind", "activation", "unary", "reduction", "fill"],
+    ids=["kind", "activation", "unary", "reduction", "fill", "type"],
 )
 def test_an_unknown_kind_or_attribute_names_layer_kind_and_value(
     tmp_path: Path, nodes: Any, constants: Any, words: tuple[str, ...]
@@ -40,6 +48,17 @@ def test_an_unknown_kind_or_attribute_names_layer_kind_and_value(
     with pytest.raises(StageError) as caught:
         program(tmp_path, model(nodes, {"x": X}, constants))
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["tensorrt", "tensorrt_rtx"])
+def test_the_table_names_every_attribute_that_either_tensorrt_has(library: str) -> None:
+    """Both are held against the list of their names; a method sets or asks for something and changes no result."""
+    api = json.loads((Path(__file__).parent / "data" / "tensorrt_api.json").read_text())
+    aside = {*api["both"]["ILayer"], "set_input", "get_input", "get_output", "is_alpha_beta_int64"}
+    known = {kind.class_name: kind.attributes for kind in kinds.KINDS.values()}
+    for owner, attributes in {**known, "IAttention": kinds.ATTENTION_ATTRIBUTES}.items():
+        members = {*api["both"].get(owner, ()), *api[library].get(owner, ())}
+        assert members - aside == set(attributes) - aside, owner
 
 
 def test_an_attribute_that_a_new_tensorrt_brings_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ evaluated, so a block can be computed from its own inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,9 @@ class Program:
         """Give the layer that makes a computed tensor."""
         return self._makers[tensor]
 
-    def run(self, feeds: Mapping[str, torch.Tensor], wanted: Collection[str] | None = None) -> dict[str, torch.Tensor]:
+    def run(
+        self, feeds: Mapping[str, torch.Tensor], wanted: Collection[str] | None = None, *, threads: int | None = None
+    ) -> dict[str, torch.Tensor]:
         """Run once and give the tensors that are wanted, the network's outputs by default.
 
         A cache that a layer updates in place is the fed tensor itself, as in an engine.
@@ -63,16 +66,24 @@ class Program:
         """
         names = tuple(self.outputs) if wanted is None else tuple(wanted)
         found: dict[str, torch.Tensor] = {}
-        self.stream(feeds, names, found.__setitem__)
+        self.stream(feeds, names, found.__setitem__, threads=threads)
         return {name: found[name] for name in names}
 
-    def stream(self, feeds: Mapping[str, torch.Tensor], wanted: Collection[str], observe: Observer) -> None:
+    def stream(
+        self,
+        feeds: Mapping[str, torch.Tensor],
+        wanted: Collection[str],
+        observe: Observer,
+        *,
+        threads: int | None = None,
+    ) -> None:
         """Run once and tell an observer each wanted tensor when it is made; none is kept.
 
         Args:
             feeds: values by name, for inputs of the network or for any tensor inside it.
             wanted: names of tensors; `tensors` for all.
             observe: what is told.
+            threads: torch's threads for this run; as many as it has, if not given.
 
         Raises:
             StageError: unknown names, feeds that are missing or of another type or shape (all of them), or a layer
@@ -87,7 +98,7 @@ class Program:
             slots[slot] = feeds[name]
         for name, slot in plan.given:
             observe(name, slots[slot])
-        with torch.inference_mode():
+        with torch.inference_mode(), _threads(threads):
             for step, inputs, output, asked, emptied in plan.moves:
                 slots[output] = value = step.evaluate([slots[slot] for slot in inputs])
                 if asked is not None:
@@ -138,6 +149,19 @@ def load_program(source: Path, backend: Backend | None = None) -> Program:
         StageError: TensorRT refuses the graph, or the evaluation does not know a layer.
     """
     return Program(read(parse(source, backend)), Initializers(source))
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _misfit(facts: TensorFacts, tensor: torch.Tensor, sizes: dict[str, tuple[int, str]]) -> Problem | None:

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from artifacts.errors import StageError
 from validate.network.constants import Initializers
 from validate.network.kinds import meaning
 from validate.network.layers import Layer, torch_type
@@ -101,7 +102,7 @@ def _compile(layer: Layer) -> Step:
         run=meaning(layer.kind)(layer),
         inputs=tuple(tensor.name if tensor else None for tensor in layer.inputs),
         output=output.name if output else None,
-        dtype=torch_type(output.dtype) if output else None,
+        dtype=_declared_type(layer) if output else None,
         rank=len(output.axes) if output else 0,
         fixed=tuple((axis, size) for axis, size in enumerate(output.axes if output else ()) if isinstance(size, int)),
     )
@@ -111,8 +112,15 @@ def _constant(layer: Layer, initializers: Initializers) -> torch.Tensor:
     """Place a constant: TensorRT's own values where Python can read them, else those of the ONNX file."""
     import torch
 
-    values = layer.attributes["weights"]
+    dtype, values = _declared_type(layer), layer.attributes["weights"]
     if values is None:
         return initializers.tensor(layer)
-    declared = layer.outputs[0]
-    return torch.from_numpy(values).to(torch_type(declared.dtype)).reshape([int(axis) for axis in declared.axes])
+    return torch.from_numpy(values).to(dtype).reshape([int(axis) for axis in layer.outputs[0].axes])
+
+
+def _declared_type(layer: Layer) -> torch.dtype:
+    """Give torch's type of a layer's result."""
+    try:
+        return torch_type(layer.outputs[0].dtype)
+    except StageError as error:
+        raise layer.refuse(f"a result of type {layer.outputs[0].dtype}", error.problems[0].expected) from None
