@@ -1,4 +1,4 @@
-"""What several test files share: one small model, exported once a session.
+"""What several test files share: one small model, exported and fused once a session.
 
 Exporting takes some seconds a layer, so every test that only reads a model uses this one; a test that changes files
 copies the folder first.
@@ -6,14 +6,26 @@ copies the folder first.
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from artifacts.layout import ModelFolder
 from export import export_onnx
 from export.options import ExportOptions
+from surgery import fuse
 
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
     """The export of `random:tiny-d128`: 4 layers, NoPE layers 0 and 2, head_dim 128, GQA; never written to."""
     return export_onnx(ExportOptions("random:tiny-d128", tmp_path_factory.mktemp("out"))).folder
+
+
+@pytest.fixture(scope="session")
+def fused(exported: ModelFolder, tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    """The fused graphs of a copy of that export, with 512 slots; never written to either."""
+    root = tmp_path_factory.mktemp("fused") / exported.name
+    shutil.copytree(exported.root, root)
+    fuse(root, 512)
+    return ModelFolder(root)
