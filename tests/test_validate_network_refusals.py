@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from onnx import TensorProto
 
 from artifacts.errors import StageError
 from tests.one_operator import evaluate, model, node, packed, program
-from validate.network import kinds, reading
+from validate.network import elementwise, kinds, reading
 from validate.network.layers import Layer, Network, TensorFacts
 from validate.network.order import ordered
 
@@ -123,6 +124,14 @@ def test_a_mask_that_lets_a_row_see_nothing_gives_nan(tmp_path: Path) -> None:
     feeds = {"q": q, "m": np.array([[True, False], [False, False]])}
     found = evaluate(tmp_path, model(node("Attention", "q q q m"), feeds, None, "q m"), feeds)["y"]
     assert found[0, 0].isnan().any(1).tolist() == [False, True]
+
+
+def test_an_assertion_that_does_not_hold_is_refused_with_its_message() -> None:
+    """The parser makes none of our graphs' operators into one, so it is made by hand."""
+    insist = elementwise.assertion(Layer("the assertion", "ASSERTION", (), (), {"message": "sizes differ"}))
+    insist(torch.tensor([True, True]))
+    with pytest.raises(StageError, match=r"(?s)'the assertion'.*sizes differ"):
+        insist(torch.tensor([True, False]))
 
 
 def layer(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Layer:

@@ -24,7 +24,7 @@ def reference(folder: ModelFolder, form: Form) -> Any:  # noqa: F811  # the fixt
 @pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
 def test_comparator_runs_both_side_by_side(folder: ModelFolder, form: Form, twin: bool) -> None:  # noqa: F811
     """The twin's network is held to 1e-4; the BF16 network to its own noise, 0.1 (measured 0.03)."""
-    from polygraphy.comparator import Comparator, CompareFunc
+    from polygraphy.comparator import Comparator, SimpleCompareFunc
 
     runner = NetworkRunner(folder.graph(form, twin=twin))
     with reference(folder, form) as session:
@@ -34,7 +34,7 @@ def test_comparator_runs_both_side_by_side(folder: ModelFolder, form: Form, twin
     first, second = (iterations[0] for _, iterations in results)
     assert list(first) == list(second)
     assert "logits" in first
-    check = CompareFunc.simple(atol=1e-4 if twin else 0.1, rtol=1e-4 if twin else 0.1)
+    check = SimpleCompareFunc(atol=1e-4 if twin else 0.1, rtol=1e-4 if twin else 0.1)
     compared = Comparator.compare_accuracy(results, compare_func=check)
     assert bool(compared)
     assert compared.output_names() == list(first)

@@ -57,12 +57,12 @@ class Layer:
         return self.refuse(f"{attribute} = {self.attributes.get(attribute)!r}", known)
 
     def refuse(self, found: str, known: str = "") -> StageError:
-        """Refuse this layer, by its name and kind."""
+        """Refuse this layer, by its name and kind, for what it is or for the values that reached it."""
         return refuse(
             f"layer {self.name!r} of kind {self.kind} cannot be evaluated on the CPU",
             expected=known or "a layer whose meaning this evaluation knows",
             found=found + (f" (made from {self.origin})" if self.origin else ""),
-            remedy="look at docs/network.md; nothing is skipped or approximated, so the network must change",
+            remedy='read docs/network.md, "What it refuses", and change the graph or what is fed',
         )
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 
+LARGE = 1 << 20
+"""Bytes of a computed constant after which the file's pages that it was made from are let go."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One layer, compiled.
@@ -84,12 +88,14 @@ def compile_steps(
             steps.append(step)
             continue
         with torch.inference_mode():
-            constants[step.output] = step.evaluate([None if name is None else constants[name] for name in step.inputs])
+            value = step.evaluate([None if name is None else constants[name] for name in step.inputs])
+        constants[step.output] = value
         for name in filter(None, step.inputs):
             uses[name] -= 1
             if not uses[name] and name not in outputs:
                 del constants[name]
-    initializers.release()
+        if value.nbytes > LARGE:
+            initializers.release()
     return steps, constants
 
 
