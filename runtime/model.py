@@ -7,13 +7,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from artifacts.contract import ATTENTION_MASK, Form
+from artifacts.contract import ATTENTION_MASK, WRITE_INDICES, Form
+from artifacts.doctor import find_gpus
 from artifacts.errors import refuse
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from runtime.cache import Cache, open_cache
+from runtime.engine_session import EngineSession
 from runtime.generate import CHUNK, Generator
 from runtime.memory import BindableSession
 from runtime.onnxruntime_binding import BindableOnnxRuntimeSession
+from runtime.plan_check import PlanFile
 from runtime.session import Provider
 from runtime.settings import Defaults
 from runtime.tokenizer import Tokenizer, load_tokenizer
@@ -29,11 +32,21 @@ class RunOptions:
         linear: use the linear cache (what the server needs) instead of the one that grows.
         context: most tokens of prompt and text together; `None` takes 4096, or all positions of a model with fewer.
         provider: where ONNX Runtime computes.
+        plan: run this plan with TensorRT instead: the name of a folder in `build/`. It has its own form and context.
     """
 
     linear: bool = False
     context: int | None = None
     provider: Provider = "cpu"
+    plan: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most rows and new tokens of a step; `None` has no limit of its own."""
+
+    rows: int | None = None
+    chunk: int | None = None
 
 
 class Model:
@@ -51,14 +64,21 @@ class Model:
     def __init__(self, root: Path, options: RunOptions | None = None) -> None:
         options = options or RunOptions()
         self.folder = ModelFolder(root)
-        form = Form.MODEL_LINEAR if options.linear else Form.MODEL
-        graph = self.folder.graph(form, twin=options.provider == "cpu")
         self.config = self.folder.config()
-        _check_files(self.folder, graph)
-        self.context = _context(options.context, self.config.max_positions)
+        plan = None if options.plan is None else PlanFile(self.folder, options.plan)
+        self.session: BindableSession
+        if plan is None:
+            graph = _graph(self.folder, options)
+            self.context = _context(options.context, self.config.max_positions)
+            self.limits = Limits()
+            self.session = BindableOnnxRuntimeSession(graph, provider=options.provider)
+        else:
+            _check_plan(plan, options)
+            self.context = plan.context
+            self.limits = Limits(plan.rows, plan.chunk)
+            self.session = EngineSession(plan)
         self.tokenizer: Tokenizer = load_tokenizer(self.folder.onnx)
         self.defaults = Defaults.read(self.folder.onnx, self.tokenizer.eos_token_id)
-        self.session: BindableSession = BindableOnnxRuntimeSession(graph, provider=options.provider)
 
     def __enter__(self) -> Self:
         self.session.__enter__()
@@ -73,7 +93,25 @@ class Model:
         self.session.__exit__(kind, error, trace)
 
     def cache(self, *, rows: int = 1, chunk: int = CHUNK) -> Cache:
-        """Give an empty cache."""
+        """Give an empty cache.
+
+        Args:
+            rows: texts that run at once.
+            chunk: most new tokens at once; fewer where the plan takes no more.
+
+        Raises:
+            StageError: the form of the cache or the plan takes no such number of rows.
+        """
+        linear = WRITE_INDICES in self.session.inputs
+        most = self.limits.rows if linear else 1
+        if most is not None and rows > most:
+            raise refuse(
+                f"{rows} rows are too many",
+                expected=f"at most {most} with {'this plan' if linear else 'the concatenated cache'}",
+                found=str(rows),
+                remedy="give fewer --slots, or build --graph model_linear with a larger --max-batch-size",
+            )
+        chunk = min(chunk, self.limits.chunk or chunk, self.context)
         return open_cache(self.session, rows=rows, context=self.context, chunk=chunk)
 
     def generator(self) -> Generator:
@@ -81,14 +119,33 @@ class Model:
         return Generator(self.cache(), self.tokenizer, self.defaults)
 
 
-def _check_files(folder: ModelFolder, graph: Path) -> None:
-    """Insist that what will be read is what export and surgery made."""
-    digests = folder.digests()
-    exported, fused = folder.export_manifest(), folder.surgery_manifest()
-    read = {DATA_FILE, ROTARY_FILE, "config.json", "generation_config.json", "chat_template.jinja"}
-    names = [name for name in exported.outputs if Path(name).name in read or "token" in name]
-    exported.check_outputs(folder.root, digests, made_by=folder.export_command, only=names)
-    fused.check_outputs(folder.root, digests, made_by=folder.surgery_command, only=[folder.relative(graph)])
+def _graph(folder: ModelFolder, options: RunOptions) -> Path:
+    """Give the graph to run, after it and its data were checked."""
+    form = Form.MODEL_LINEAR if options.linear else Form.MODEL
+    graph = folder.graph(form, twin=options.provider == "cpu")
+    _check_exported(folder, {DATA_FILE, ROTARY_FILE})
+    folder.surgery_manifest().check_outputs(
+        folder.root, folder.digests(), made_by=folder.surgery_command, only=[folder.relative(graph)]
+    )
+    return graph
+
+
+def _check_plan(plan: PlanFile, options: RunOptions) -> None:
+    """Insist that the plan can run here and that nothing else was asked of it."""
+    if options.context not in (None, plan.context):
+        raise refuse(
+            "a plan has its own context", expected=f"--context {plan.context}, or none", found=f"{options.context}"
+        )
+    plan.check(find_gpus())
+    _check_exported(plan.folder, set())
+
+
+def _check_exported(folder: ModelFolder, names: set[str]) -> None:
+    """Insist that what will be read beside the graph is what export made."""
+    exported = folder.export_manifest()
+    read = {*names, "config.json", "generation_config.json", "chat_template.jinja"}
+    only = [name for name in exported.outputs if Path(name).name in read or "token" in name]
+    exported.check_outputs(folder.root, folder.digests(), made_by=folder.export_command, only=only)
 
 
 def _context(asked: int | None, positions: int) -> int:

@@ -63,6 +63,7 @@ def _add_model(parser: argparse.ArgumentParser, *, linear: bool = True) -> None:
     parser.add_argument("--context", type=int, metavar="TOKENS", help="most tokens of prompt and text (default: 4096)")
     if linear:
         parser.add_argument("--linear", action="store_true", help="use the linear cache instead of the one that grows")
+    parser.add_argument("--plan", metavar="TARGET", help="run the plan in build/TARGET with TensorRT")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where ONNX Runtime computes")
 
 
@@ -77,7 +78,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def run_options(given: argparse.Namespace) -> RunOptions:
     """Give how to run the model."""
-    return RunOptions(given.linear, given.context, given.provider)
+    return RunOptions(given.linear, given.context, given.provider, given.plan)
 
 
 def serve_options(given: argparse.Namespace) -> ServeOptions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +19,7 @@ from artifacts.contract import Form
 from artifacts.layout import DATA_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.twin import fp32_twin
+from runtime.plan_check import PlanFile
 from tests.chat_model import CHAT
 from tests.fused_graph import CHECKPOINT, CONFIG, GraphWriter, model_of
 
@@ -30,6 +32,7 @@ SMALL = {
     "eos_token_id": 499,
 }
 CAPACITY = 192
+CHUNK, ROWS = 32, 3
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -78,6 +81,32 @@ def write_small_model(
     _manifest(folder, "export", exported)
     _manifest(folder, "surgery", graphs)
     return folder
+
+
+def write_plan(folder: ModelFolder, form: Form, target: str = "tensorrt_rtx-1.7.1-sm89", **facts: Any) -> PlanFile:
+    """Write a plan's folder as build leaves it; the plan itself is no engine."""
+    directory = folder.target("build", target)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "model.plan").write_bytes(b"a plan")
+    graph = folder.onnx / form.file_name()
+    graph.write_bytes(b"a graph in BF16")
+    record = {f"onnx/{graph.name}": FileRecord.of(graph, folder.digests())}
+    Manifest("surgery", {}, {}, {}, {**folder.surgery_manifest().outputs, **record}, {}).write(
+        folder.onnx / "surgery.manifest.json"
+    )
+    known = {
+        "backend": "tensorrt-rtx",
+        "tensorrt_version": "1.7.1.116",
+        "compute_capabilities": ["8.9", "12.0"],
+        "form": form.value,
+        "capacity": CAPACITY if form.linear else None,
+        "max_context": CAPACITY,
+        "prefill_chunk": CHUNK,
+    }
+    options = {"max_batch_size": ROWS, "version_compatible": False, "hardware_compatibility_level": None}
+    outputs = {folder.relative(directory / "model.plan"): FileRecord.of(directory / "model.plan", folder.digests())}
+    Manifest("build", options, {}, record, outputs, {}, {**known, **facts}).write(directory / "manifest.json")
+    return PlanFile(folder, target)
 
 
 def _manifest(folder: ModelFolder, stage: str, names: list[str]) -> None:
