@@ -1,0 +1,166 @@
+"""The stage writes its report whole, knows when it is up to date, and its exit code is the verdict."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from artifacts.command import COULD_NOT, DONE, VERDICT_NO
+from artifacts.errors import Problem, StageError
+from artifacts.layout import ModelFolder
+from validate import Options, validate, validation
+from validate.__main__ import main
+from validate.findings import Check, Findings
+from validate.greedy import Continuation
+from validate.runners import RUNNERS
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def folder(fused: ModelFolder, tmp_path: Path) -> ModelFolder:
+    """A model's folder that a test may change."""
+    shutil.copytree(fused.root, tmp_path / fused.name)
+    return ModelFolder(tmp_path / fused.name)
+
+
+def right(*ignored: object) -> list[Findings]:
+    """What runners find where everything is right; none is run."""
+    check = Check("small positions: one call", 7, 100, 1e-6, 2e-6, 1e-4)
+    return [
+        Findings(runner.name, runner.role.value, [check], continuation=Continuation([3], [1.0])) for runner in RUNNERS
+    ]
+
+
+def wrong(*ignored: object) -> list[Findings]:
+    """The same, with one graph that is off."""
+    found = right()
+    found[3] = replace(found[3], checks=[replace(found[3].checks[0], problems=("off",))])
+    return found
+
+
+@pytest.fixture
+def runners_find(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[Findings]]], None]:
+    return lambda found: monkeypatch.setattr("validate.supervision.run_all", found)
+
+
+Find = Callable[[Callable[..., list[Findings]]], None]
+
+
+def test_a_yes_is_written_with_its_manifest_and_is_up_to_date(folder: ModelFolder, runners_find: Find) -> None:
+    runners_find(right)
+    report = validate(folder.root)
+    assert report.verdict
+    assert not report.up_to_date
+    written = {path.name for path in report.folder.iterdir()}
+    assert written == {"report.json", "manifest.json"}
+    manifest = json.loads((report.folder / "manifest.json").read_text())
+    assert manifest["facts"] == {"verdict": "yes", "tensors": 28, "elements": 400}
+    assert manifest["options"] == {"prompt": Options().prompt, "tokens": 32}
+    assert [path.name for path in (folder.root / "validate").iterdir()] == [report.folder.name]
+    before = {path: path.read_bytes() for path in report.folder.iterdir()}
+    again = validate(folder.root)
+    assert again.up_to_date
+    assert again == report
+    assert {path: path.read_bytes() for path in report.folder.iterdir()} == before
+
+
+def test_another_option_or_another_plan_is_not_up_to_date(folder: ModelFolder, runners_find: Find) -> None:
+    runners_find(right)
+    validate(folder.root)
+    assert not validate(folder.root, Options(tokens=4)).up_to_date
+    place = folder.target("build", "rtx-sm89")
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{}")
+    report = validate(folder.root, Options(tokens=4))
+    assert not report.up_to_date
+    assert not report.verdict
+    assert "manifest.json" in report.problems[0]
+
+
+@pytest.mark.parametrize(("found", "code"), [(right, DONE), (wrong, VERDICT_NO)])
+def test_the_exit_code_is_the_verdict_also_when_up_to_date(
+    folder: ModelFolder,
+    runners_find: Find,
+    capsys: pytest.CaptureFixture[str],
+    found: Callable[..., list[Findings]],
+    code: int,
+) -> None:
+    runners_find(found)
+    assert main([str(folder.root)]) == code
+    assert "verdict: " + ("NO" if code else "yes") in capsys.readouterr().out
+    assert main([str(folder.root)]) == code
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_leaves_the_earlier_report_and_no_work_folder(
+    folder: ModelFolder, runners_find: Find, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*ignored: object) -> list[Findings]:
+        raise StageError(Problem("died"))
+
+    runners_find(right)
+    report = validate(folder.root)
+    before = (report.folder / "report.json").read_bytes()
+    runners_find(die)
+    with pytest.raises(StageError, match="died"):
+        validate(folder.root, Options(tokens=4))
+    assert (report.folder / "report.json").read_bytes() == before
+    assert [path.name for path in (folder.root / "validate").iterdir()] == [report.folder.name]
+
+
+def test_what_a_killed_run_left_is_swept_away(folder: ModelFolder, runners_find: Find) -> None:
+    left = folder.root / "validate" / f"{validation._WORK}999999999"
+    left.mkdir(parents=True)
+    (left / "logits.npy").write_bytes(b"x")
+    runners_find(right)
+    validate(folder.root)
+    assert not left.exists()
+
+
+def test_options_are_judged_where_they_are_made(folder: ModelFolder) -> None:
+    with pytest.raises(StageError, match="at least 1 token"):
+        Options(tokens=0)
+    with pytest.raises(StageError, match="prompt is empty"):
+        Options(prompt="")
+    with pytest.raises(StageError, match="longer than the model's positions"):
+        validate(folder.root, Options(tokens=1 << 20))
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "validate", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_is_quick_and_an_unknown_flag_is_refused() -> None:
+    begun = time.monotonic()
+    shown = run_command("--help")
+    assert shown.returncode == DONE
+    assert "--prompt" in shown.stdout
+    assert time.monotonic() - begun < 5
+    unknown = run_command("x", "--tolerance", "1")
+    assert unknown.returncode == COULD_NOT
+    assert "--tolerance" in unknown.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = run_command(str(tmp_path / "nothing"))
+    assert done.returncode == COULD_NOT
+    assert "make export" in done.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.slow
+def test_the_whole_stage_says_yes_to_a_model_that_is_right(folder: ModelFolder) -> None:
+    """Needs a minute: six runners in processes of their own."""
+    done = run_command(str(folder.root), "--tokens", "8")
+    assert done.returncode == DONE, done.stderr
+    assert "verdict: yes" in done.stdout
+    assert done.stderr.count("validate: ") == len(RUNNERS)
