@@ -117,6 +117,17 @@ def test_what_depends_on_constants_only_is_computed_once(tmp_path: Path) -> None
     assert [value.dtype for value in made._constants.values()] == [torch.float32]
 
 
+def test_a_product_with_one_hands_its_tensor_on(tmp_path: Path) -> None:
+    """The same bits, no copy; any other factor, or one that makes the tensor larger, is multiplied by."""
+    graph = [node("Mul", "x one", "a"), node("Mul", "x two", "b"), node("Mul", "x ones", "c")]
+    sizes = {"one": (1.0, (1, 1)), "two": (2.0, (1, 1)), "ones": (1.0, (4, 1, 1))}
+    constants = {name: np.full(shape, value, np.float32) for name, (value, shape) in sizes.items()}
+    found = program(tmp_path, model(graph, {"x": X.numpy()}, constants)).run({"x": X})
+    assert found["a"] is X
+    assert torch.equal(found["b"], X * 2)
+    assert torch.equal(found["c"], X.expand(4, 2, 3))
+
+
 def test_a_run_neither_reads_the_network_nor_the_file(tmp_path: Path) -> None:
     made = chain(tmp_path)
     (tmp_path / "one.onnx").unlink()

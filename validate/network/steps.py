@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from artifacts.errors import StageError
@@ -83,7 +83,7 @@ def compile_steps(
         if layer.kind == "CONSTANT":
             constants[layer.outputs[0].name] = _constant(layer, initializers)
             continue
-        step = _compile(layer)
+        step = _without_ones(_compile(layer), constants)
         if step.output is None or not all(name is None or name in constants for name in step.inputs):
             steps.append(step)
             continue
@@ -112,6 +112,19 @@ def _compile(layer: Layer) -> Step:
         rank=len(output.axes) if output else 0,
         fixed=tuple((axis, size) for axis, size in enumerate(output.axes if output else ()) if isinstance(size, int)),
     )
+
+
+def _without_ones(step: Step, constants: Mapping[str, torch.Tensor]) -> Step:
+    """Let a product with the constant 1 hand its tensor on: the same bits, without a copy of the cache.
+
+    The importer multiplies q and k of every attention by the root of its scale, which is 1 in our graphs.
+    """
+    if step.layer.kind != "ELEMENTWISE" or step.layer.attributes["op"] != "PROD":
+        return step
+    factor = constants.get(step.inputs[1] or "")
+    if factor is None or factor.numel() != 1 or factor.item() != 1:
+        return step
+    return replace(step, run=lambda x, one: x)
 
 
 def _constant(layer: Layer, initializers: Initializers) -> torch.Tensor:
