@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from artifacts import names
 from artifacts.config import ModelConfig
@@ -16,6 +17,8 @@ from artifacts.errors import refuse
 
 LAYER = "layer"
 ATTENTION = names.ATTENTION
+OTHER = "other"
+"""Kind of every tensor that the contract does not name."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,7 @@ def every(known: tuple[Part, ...], made: Mapping[str, tuple[str, ...]]) -> tuple
         made: for every tensor that a node makes from others, those others, in topological order.
     """
     named = {part.name: part for part in known}
-    others = tuple(
-        Part(name, _layer_of(name), "other", feeds) for name, feeds in made.items() if name not in named
-    )
+    others = tuple(Part(name, _layer_of(name), OTHER, feeds) for name, feeds in made.items() if name not in named)
     order = {name: place for place, name in enumerate(made)}
     return tuple(sorted((*known, *others), key=lambda part: order.get(part.name, len(order))))
 
@@ -119,3 +120,18 @@ def narrow(known: tuple[Part, ...], asked: str) -> tuple[Part, ...]:
             found=f"--layers {asked!r}",
         )
     return tuple(part for part in known if part.name in wanted or str(part.layer) in wanted)
+
+
+def made_by_nodes(graph: Path) -> dict[str, tuple[str, ...]]:
+    """Give every tensor of an ONNX file that depends on its inputs, with those that it is made of, in order."""
+    import onnx
+
+    model = onnx.load(str(graph), load_external_data=False)
+    varies = {value.name for value in model.graph.input}
+    made: dict[str, tuple[str, ...]] = {}
+    for node in model.graph.node:
+        feeds = tuple(name for name in node.input if name in varies)
+        if feeds:
+            varies.update(node.output)
+            made |= dict.fromkeys(filter(None, node.output), feeds)
+    return made

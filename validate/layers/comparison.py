@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from artifacts import names
 from artifacts.config import ModelConfig
 from artifacts.contract import KINDS, present_name
-from artifacts.names import MASK
 from runtime.session import Array
-from validate.layers.anatomy import ATTENTION, Part
+from validate.layers.anatomy import ATTENTION, OTHER, Part
 from validate.layers.calls import Call
-from validate.layers.measures import Measure, measure, sensitivity
+from validate.layers.measures import Measure, Scores, measure
 from validate.layers.record import Record
 from validate.layers.rows import rows
 from validate.layers.subject import NetworkSubject, Subject
 
+MISSING = "every call"
 STEP = 2.0**-6
 """How far q is scaled up and down to find out how a result depends on its scores."""
 
@@ -29,16 +31,24 @@ class Tally:
     Attributes:
         measures: for every tensor, a measure for each call by its name.
         scores: for every attention under `precision`, sums for the slope of its scores.
-        problems: what belongs to no measure: tensors that are missing or have no counterpart.
+        absent: tensors without a name of the contract that the subject does not have.
     """
 
     measures: dict[str, dict[str, Measure]] = field(default_factory=dict)
-    scores: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    scores: dict[str, Scores] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
 
     def add(self, name: str, call: Call, found: Measure) -> None:
         """Note what a tensor came to in one call."""
         self.measures.setdefault(name, {})[call.name] = found
+
+    def missing(self, parts: Iterable[Part]) -> None:
+        """Note tensors that the subject does not have: a problem where the contract names them."""
+        for part in parts:
+            if part.kind == OTHER:
+                self.absent.append(part.name)
+            else:
+                self.measures[part.name] = {MISSING: Measure(problem="is missing")}
 
 
 @dataclass(frozen=True)
@@ -58,31 +68,37 @@ class Comparison:
     def record(self, subject: Subject, into: Record | None = None) -> None:
         """Keep what a subject makes of every call; without `into`, as the reference, with the masks of the calls.
 
-        The reference's own past comes from what it made of the call before.
+        The past of a call is the cache that the reference made in the call before.
         """
         record = into or self.reference
-        always = [present_name(layer, kind) for layer in range(self.config.num_hidden_layers) for kind in KINDS]
-        wanted = [part.name for part in self.parts] + [name for name in always if name not in self.by_name]
-        wanted = [name for name in wanted if name in subject.names]
+        cache = [present_name(layer, kind) for layer in range(self.config.num_hidden_layers) for kind in KINDS]
+        wanted = [name for name in dict.fromkeys([*self.by_name, *cache]) if name in subject.names]
         for call in self.calls:
             feeds = {**call.feeds, **self.reference.past(call, self.config)}
-            subject.stream(feeds, wanted, lambda name, array, call=call: record.write(call, name, array))
+            subject.stream(feeds, wanted, partial(record.write, call))
             if into is None:
-                record.write(call, MASK, call.mask)
+                record.write(call, names.MASK, call.mask)
 
     def structure(self, subject: Subject) -> Tally:
-        """Judge every tensor of a subject against the reference."""
-        tally = Tally()
-        known = self.reference.names(self.calls[0])
-        wanted = [part.name for part in self.parts if part.name in subject.names]
-        tally.problems += [f"{part.name} is missing" for part in self.parts if part.name not in subject.names]
-        tally.problems += [f"{name} has no counterpart in the reference" for name in wanted if name not in known]
-        wanted = [name for name in wanted if name in known]
-        for call in self.calls:
+        """Judge every tensor of a subject against the reference.
 
-            def observe(name: str, array: Array, call: Call = call) -> None:
-                expected = self.reference.read(call, name)
-                tally.add(name, call, self.compare(self.by_name[name], call, array, expected))
+        Tensors without a name of the contract, which the reference cannot have, are taken into it from the first
+        subject that has them, so that the next one is compared with them.
+        """
+        tally = Tally()
+        tally.missing(part for part in self.parts if part.name not in subject.names)
+        wanted = [part.name for part in self.parts if part.name in subject.names]
+        for call in self.calls:
+            kept = self.reference.names(call)
+
+            def observe(name: str, array: Array, call: Call = call, kept: Collection[str] = kept) -> None:
+                part = self.by_name[name]
+                if name in kept:
+                    tally.add(name, call, self.compare(part, call, array, self.reference.read(call, name)))
+                elif part.kind == OTHER:
+                    self.reference.write(call, name, array)
+                else:
+                    tally.add(name, call, Measure(problem="has no counterpart in the reference"))
 
             subject.stream({**call.feeds, **self.reference.past(call, self.config)}, wanted, observe)
         return tally
@@ -90,29 +106,33 @@ class Comparison:
     def precision(self, twin: NetworkSubject, network: Record) -> Tally:
         """Judge every block of a recorded BF16 network against the same block in FP32, from the block's own inputs."""
         tally = Tally()
-        kept = network.names(self.calls[0])
-        tally.problems += [f"{part.name} is missing" for part in self.parts if part.name not in kept]
-        for part in self.parts:
-            missing = [name for name in (part.name, *part.feeds) if name not in kept and name not in twin.program.inputs]
-            if part.name in kept and missing:
-                tally.problems.append(f"{part.name} cannot be computed again: {', '.join(missing)} is missing")
-            for call in self.calls if not missing else ():
-                self._block(twin, network, part, call, tally)
+        for call in self.calls:
+            kept = {*network.names(call), *call.feeds}
+            tally.missing(part for part in self.parts if part.name not in kept)
+            for part in self.parts:
+                if part.name in kept and part.name in twin.names and kept.issuperset(part.feeds):
+                    self._block(twin, network, part, call, tally)
         return tally
 
+    def block(self, twin: NetworkSubject, network: Record, part: Part, call: Call) -> tuple[Array, Array]:
+        """Give one block's result as the BF16 network has it, and as FP32 makes it of the same inputs."""
+        feeds = self._feeds(network, part, call)
+        return network.read(call, part.name), twin.between(feeds, [part.name])[part.name]
+
+    def _feeds(self, network: Record, part: Part, call: Call) -> dict[str, Array]:
+        inputs = {name: network.read(call, name) for name in part.feeds if name not in call.feeds}
+        past = self.reference.past(call, self.config, [part.layer or 0] if part.kind.startswith("present") else [])
+        return {**call.feeds, **past, **inputs}
+
     def _block(self, twin: NetworkSubject, network: Record, part: Part, call: Call, tally: Tally) -> None:
-        inputs = {name: network.read(call, name) for name in part.feeds if name not in twin.program.inputs}
-        past = self.reference.past(call, self.config, [part.layer] if part.kind.startswith("present") else [])
-        feeds = {**call.feeds, **past, **inputs}
-        actual = network.read(call, part.name)
-        expected = twin.between(feeds, [part.name])[part.name]
+        actual, expected = self.block(twin, network, part, call)
         tally.add(part.name, call, self.compare(part, call, actual, expected))
         if part.kind == ATTENTION:
-            change = self._change(twin, part, feeds)
-            sides = [rows(part, call, array) for array in (actual, expected, change)]
-            if all(side is not None for side in sides):
-                fit = sensitivity(*(side.values for side in sides if side is not None))
-                tally.scores.setdefault(part.name, []).append(fit)
+            change = self._change(twin, part, self._feeds(network, part, call))
+            sides = [side.values for array in (actual, expected, change) if (side := rows(part, call, array))]
+            if len(sides) == 3:
+                sums = Scores.of(*sides)
+                tally.scores[part.name] = tally.scores[part.name] + sums if part.name in tally.scores else sums
 
     def _change(self, twin: NetworkSubject, part: Part, feeds: Mapping[str, Array]) -> Array:
         """Give the derivative of an attention's output with respect to a factor of its scores, at 1."""

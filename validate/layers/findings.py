@@ -141,7 +141,7 @@ class LayerFindings:
     @property
     def reasons(self) -> list[str]:
         """Every reason for a no, the first wrong tensor's explanation first."""
-        first = [f"first wrong tensor: {self.first.name} ({self.first.subject}): {self.first.words}"] * bool(self.first)
+        first = [] if self.first is None else [f"first wrong tensor, {self.first.subject}: {self.first.words}"]
         rows = [f"{row.subject}: {row.problem}" for row in self.tensors if row.problem]
         last = [f"{word.subject}: {word.problem}" for word in self.last_word if word.problem]
         nothing = [] if self.compared[1] else ["nothing was compared"]

@@ -6,8 +6,8 @@ With r expected and y found, and d = y − r:
 - slope: 1 + Σ d r / Σ r². A scale that is off shows here however much noise lies on it.
 - bias: |Σ d| / n, as a part of the root mean square of r.
 - spread: sqrt(Σ d² / Σ r²). What rounding gives is known; more is a fault.
-- rows: each token's own slope, squared distance from 1, over what its noise explains (Σ r² d² / (Σ r²)²). Statistics
-  that were rounded once a row move a whole row together, which no single value shows.
+- rows: the variance of the tokens' own slopes over what their noise explains (Σ r² d² / (Σ r²)² each). Statistics that
+  were rounded once a row move a whole row together, which no single value shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,9 @@ class Measure:
     expected: float = 0.0
     product: float = 0.0
     total: float = 0.0
+    shifted: float = 0.0
     moved: float = 0.0
+    count: int = 0
     explained: float = 0.0
     widest: float = 0.0
     loudest: float = 0.0
@@ -52,6 +53,11 @@ class Measure:
         return 1 + self.product / self.expected if self.expected else 1.0
 
     @property
+    def spread(self) -> float:
+        """Root mean square of the difference as a part of the expected one."""
+        return float(_ratio(self.squares, self.expected) ** 0.5)
+
+    @property
     def bias(self) -> float:
         """Mean difference as a part of the expected root mean square."""
         return _ratio(abs(self.total), (self.expected * self.elements) ** 0.5)
@@ -59,11 +65,11 @@ class Measure:
     @property
     def rows(self) -> float:
         """How much more rows' slopes vary than their noise explains; 1 where nothing differs."""
-        return self.moved / self.explained if self.explained else 1.0
+        return (self.moved - self.shifted**2 / self.count) / self.explained if self.explained else 1.0
 
     def __add__(self, other: Measure) -> Measure:
         """Put the sums of two tensors together."""
-        sums = ("elements", "squares", "expected", "product", "total", "moved", "explained")
+        sums = ("elements", "squares", "expected", "product", "total", "shifted", "moved", "count", "explained")
         largest = ("largest", "magnitude", "widest", "loudest")
         return Measure(
             **{name: getattr(self, name) + getattr(other, name) for name in sums},
@@ -85,7 +91,7 @@ def measure(actual: Array, expected: Array) -> Measure:
     d = actual.reshape(len(actual), -1).astype(np.float64) - r
     power, products = np.einsum("ij,ij->i", r, r), np.einsum("ij,ij->i", d, r)
     noise = np.einsum("ij,ij,ij,ij->i", r, r, d, d)
-    rows = power > 0
+    slopes = products[power > 0] / power[power > 0]
     largest, magnitude = float(np.abs(d).max()), float(np.abs(r).max())
     squares, whole = float(np.square(d).sum()), float(power.sum())
     return Measure(
@@ -96,8 +102,10 @@ def measure(actual: Array, expected: Array) -> Measure:
         expected=whole,
         product=float(products.sum()),
         total=float(d.sum()),
-        moved=float(np.square(products[rows] / power[rows]).sum()),
-        explained=float((noise[rows] / np.square(power[rows])).sum()),
+        shifted=float(slopes.sum()),
+        moved=float(np.square(slopes).sum()),
+        count=len(slopes),
+        explained=float((noise[power > 0] / np.square(power[power > 0])).sum()),
         widest=_ratio(largest, magnitude),
         loudest=_ratio(squares, whole) ** 0.5,
     )
@@ -108,22 +116,47 @@ def combined(measures: Iterable[Measure]) -> Measure:
     return reduce(Measure.__add__, measures, Measure())
 
 
-def sensitivity(actual: Array, expected: Array, change: Array) -> tuple[float, float]:
-    """Fit d = a·change + b·r by least squares: how far along a known direction a result has moved, and its scale.
+@dataclass(frozen=True)
+class Scores:
+    """Sums that tell by which factor the scores of an attention are off: d = a·g + b·r, fitted by least squares.
 
-    Args:
-        actual: what came out.
-        expected: what should have, r.
-        change: derivative of r with respect to some factor, at 1.
+    g is the derivative of the result with respect to a factor of the scores, at 1. A direction of its own: a scale of
+    the scores hardly scales the result, and is lost in its noise; along g it is found again.
 
-    Returns:
-        a and b; a is nothing (0) where the result does not depend on the factor.
+    Attributes:
+        sums: Σ g², Σ g r, Σ r², Σ g d, Σ r d, Σ d².
     """
-    r, g = (side.reshape(-1).astype(np.float64) for side in (expected, change))
-    d = actual.reshape(-1).astype(np.float64) - r
-    normal = np.array([[g @ g, g @ r], [g @ r, r @ r]])
-    solved: Any = np.linalg.lstsq(normal, np.array([g @ d, r @ d]), rcond=1e-9)[0]
-    return float(solved[0]), float(solved[1])
+
+    sums: tuple[float, ...]
+    elements: int
+
+    @classmethod
+    def of(cls, actual: Array, expected: Array, change: Array) -> Scores:
+        """Sum up one call."""
+        r, g = (side.reshape(-1).astype(np.float64) for side in (expected, change))
+        d = actual.reshape(-1).astype(np.float64) - r
+        return cls(
+            tuple(float(left @ right) for left, right in ((g, g), (g, r), (r, r), (g, d), (r, d), (d, d))), d.size
+        )
+
+    def __add__(self, other: Scores) -> Scores:
+        """Put two calls together."""
+        sums = tuple(mine + its for mine, its in zip(self.sums, other.sums, strict=True))
+        return Scores(sums, self.elements + other.elements)
+
+    @property
+    def slope(self) -> float:
+        """1 + a."""
+        gg, gr, rr, gd, rd, _ = self.sums
+        apart = gg * rr - gr * gr
+        return 1 + (gd * rr - rd * gr) / apart if apart > 0 else 1.0
+
+    @property
+    def noise(self) -> float:
+        """Standard error of the slope, were all differences independent; infinite where scores make no difference."""
+        gg, gr, rr, _, _, dd = self.sums
+        apart = gg - gr * gr / rr if rr else 0.0
+        return (dd / self.elements / apart) ** 0.5 if apart > 0 else float("inf")
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -24,7 +24,7 @@ class Raw:
     """A raw export's nodes by what they make and what they use."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._maker = {name: node for node in model.graph.node for name in node.output}
+        self._maker: dict[str, onnx.NodeProto] = {name: node for node in model.graph.node for name in node.output}
         self._users: dict[str, list[onnx.NodeProto]] = {}
         for node in model.graph.node:
             for name in node.input:
@@ -39,7 +39,7 @@ class Raw:
         skipped = ("Transpose", "Reshape", "Cast", "Softmax", "Add", "Mul", "Where", "Identity")
         node = self._maker.get(name)
         while node is not None and node.op_type not in operators:
-            node = self._maker.get(node.input[0]) if node.op_type in skipped else None
+            node = self._maker.get(str(node.input[0])) if node.op_type in skipped else None
         if node is None:
             raise refuse(
                 f"the raw export has no {' or '.join(operators)} before {name}",
@@ -62,7 +62,7 @@ class Raw:
     def joined(self, layer: int) -> str:
         """Give the key that is joined to the past of one layer."""
         join = self.before(present_name(layer, "key"), "Concat")
-        return next(name for name in join.input if name != past_name(layer, "key"))
+        return str(next(name for name in join.input if name != past_name(layer, "key")))
 
 
 def raw_names(model: onnx.ModelProto, config: ModelConfig) -> dict[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from artifacts.contract import LOGITS
 from artifacts.names import FINAL_NORM
 from runtime.session import Array
-from validate.layers.anatomy import Part
+from validate.layers.anatomy import OTHER, Part
 from validate.layers.calls import Call
 
 LAST = (FINAL_NORM, LOGITS)
@@ -44,7 +44,7 @@ def rows(part: Part, call: Call, array: Array, *, like: Array | None = None) -> 
         array: the tensor.
         like: a tensor of the same kind; where that one has the last position only, so will this one.
     """
-    if part.kind == "other":
+    if part.kind == OTHER:
         count = np.zeros(len(array) if array.ndim else 1, np.int64)
         return Rows(array.reshape(len(count), -1) if array.size else array.reshape(0, 0), count, count)
     if array.ndim not in (3, 4):

@@ -5,7 +5,8 @@ ONNX Runtime and TensorRT's network on the CPU stand here; an engine stands in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -24,6 +25,7 @@ GROUP_BYTES = 1 << 28
 """Tensors that ONNX Runtime gives at once, by a rough count of bytes; it runs again for the next ones."""
 
 Observer = Callable[[str, Array], None]
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
 class Subject(Protocol):
@@ -40,8 +42,8 @@ class Subject(Protocol):
         """Run and tell each wanted tensor, FP32 where it is BF16; FP32 feeds are rounded where BF16 is wanted."""
         ...
 
-    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run with nothing marked and give the graph's own outputs."""
+    def unmarked(self) -> AbstractContextManager[Run]:
+        """Give a function that runs with nothing marked and gives the graph's own outputs."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -68,12 +70,12 @@ class OnnxRuntimeSubject:
         import onnx
 
         model = onnx.load(str(self._graph), load_external_data=False)
-        self._own = [value.name for value in model.graph.output]
+        own = {value.name for value in model.graph.output}
         made = {name for node in model.graph.node for name in node.output if name}
         back = {graph: name for name, graph in self._called.items()}
         self._names = {back.get(name, name) for name in made}
         asked = {self._called.get(name, name) for name in self._wanted} & made
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(asked - set(self._own)))
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(asked - own))
         self._session = _open(model.SerializeToString(), self._graph)
         return self
 
@@ -92,10 +94,12 @@ class OnnxRuntimeSubject:
             for name, array in zip(group, self._session.run(called, dict(feeds)), strict=True):
                 observe(name, array)
 
-    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the graph as it is, in a session of its own."""
+    @contextmanager
+    def unmarked(self) -> Iterator[Run]:
+        """Run the graph as it is, in a session of its own; the marked one should be closed, for the memory's sake."""
         session = _open(self._graph.read_bytes(), self._graph)
-        return dict(zip(self._own, session.run(self._own, dict(feeds)), strict=True))
+        own = [value.name for value in session.get_outputs()]
+        yield lambda feeds: dict(zip(own, session.run(own, dict(feeds)), strict=True))
 
 
 def _open(model: bytes, graph: Path) -> Any:
@@ -141,9 +145,10 @@ class NetworkSubject:
         """Run once."""
         self.program.stream(self._tensors(feeds), wanted, lambda name, tensor: observe(name, _wide(tensor)))
 
-    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once; asking for tensors changes nothing here, but an engine's marks would."""
-        return {name: _wide(tensor) for name, tensor in self.program.run(self._tensors(feeds)).items()}
+    @contextmanager
+    def unmarked(self) -> Iterator[Run]:
+        """Use the same program: asking for tensors changes nothing here, but an engine's marks would."""
+        yield lambda feeds: {name: _wide(value) for name, value in self.program.run(self._tensors(feeds)).items()}
 
     def between(self, feeds: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array]:
         """Compute tensors from any others, inputs or inside, which are fed."""

@@ -1,0 +1,121 @@
+"""The whole comparison of one model: reference, ONNX Runtime, TensorRT's networks; one model in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.layout import ModelFolder
+from validate.layers.anatomy import Part, every, made_by_nodes, narrow, parts
+from validate.layers.calls import calls
+from validate.layers.comparison import Comparison
+from validate.layers.examination import Examination
+from validate.layers.findings import LayerFindings
+from validate.layers.last_word import last_word, record
+from validate.layers.raw_names import raw_names
+from validate.layers.record import Record
+from validate.layers.strangers import strangers
+from validate.layers.subject import NetworkSubject, OnnxRuntimeSubject
+
+NAMED, ALL = "named", "all"
+REFERENCE = "ONNX Runtime on the raw export's FP32 twin, which is held against PyTorch"
+CAST = "ONNX Runtime and Polygraphy take no BF16: the cache that is fed holds values of BF16, widened to FP32 for them"
+MARKED = "a graph with marked tensors is optimised as another graph: the last word is the unmarked graph's logits"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The graphs of one comparison: which is the reference, and what stands beside it."""
+
+    raw_twin: Path
+    twin: Path
+    network: Path
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Graphs:
+        """Take the raw export's twin, and the graph that build takes with its twin."""
+        form = Form.MODEL
+        return cls(folder.graph(Form.EXPORT, twin=True), folder.graph(form, twin=True), folder.graph(form))
+
+
+def compare(
+    config: ModelConfig, graphs: Graphs, work: Path, asked: str = NAMED, progress: Progress = lambda words: None
+) -> LayerFindings:
+    """Compare layer by layer.
+
+    Args:
+        config: the model's facts.
+        graphs: what is compared.
+        work: a folder for what the reference and the BF16 network make; some 100 MB for a model of 135M.
+        asked: `named`, `all`, layers (`3,7`) or tensors by name.
+        progress: is told what is being done.
+
+    Raises:
+        StageError: a graph cannot be opened or parsed, or nothing of that name is there.
+    """
+    comparison = Comparison(config, _asked(config, graphs, asked), calls(config), Record(work / "reference"))
+    progress("the reference")
+    run_reference(comparison, graphs.raw_twin)
+    return judge_graphs(comparison, graphs, Record(work / "network"), asked, progress)
+
+
+def judge_graphs(
+    comparison: Comparison, graphs: Graphs, network: Record, asked: str = NAMED, progress: Progress = lambda words: None
+) -> LayerFindings:
+    """Judge a fused graph and its twin against a reference that has been run; one model in memory at a time."""
+    examination, config = Examination(comparison), comparison.config
+    progress("ONNX Runtime on the fused twin")
+    fused = OnnxRuntimeSubject(graphs.twin, comparison.by_name)
+    with fused:
+        examination.structure(fused)
+    examination.last.append(last_word(comparison, fused, twin=True))
+    progress("TensorRT's BF16 network")
+    bf16 = NetworkSubject(graphs.network)
+    with bf16:
+        comparison.record(bf16, network)
+        examination.last.append(last_word(comparison, bf16, twin=False))
+        notes, backend = list(bf16.program.network.notes), bf16.program.network.backend
+        problems = strangers(config, bf16.names, bf16.label)
+    progress("TensorRT's network of the fused twin")
+    twin = NetworkSubject(graphs.twin)
+    with twin:
+        examination.structure(twin)
+        examination.precision(twin, network, bf16.label)
+        examination.last.append(last_word(comparison, twin, twin=True))
+        notes += twin.program.network.notes
+        problems += strangers(config, twin.names, twin.label)
+    return LayerFindings(
+        asked=asked,
+        reference=REFERENCE,
+        backend=backend,
+        scenarios=tuple(call.name for call in comparison.calls),
+        tensors=tuple(sorted(examination.rows, key=lambda row: row.order)),
+        first=examination.first,
+        last_word=tuple(examination.last),
+        problems=tuple(problems),
+        notes=(*examination.notes, *dict.fromkeys(notes), CAST, MARKED),
+    )
+
+
+def run_reference(comparison: Comparison, raw_twin: Path) -> None:
+    """Let the reference make every call, marked and then unmarked."""
+    import onnx
+
+    called = raw_names(onnx.load(str(raw_twin), load_external_data=False), comparison.config)
+    reference = OnnxRuntimeSubject(raw_twin, comparison.by_name, called)
+    with reference:
+        comparison.record(reference)
+    record(comparison, reference)
+
+
+def _asked(config: ModelConfig, graphs: Graphs, asked: str) -> tuple[Part, ...]:
+    known = parts(config)
+    if asked == NAMED:
+        return known
+    whole = every(known, made_by_nodes(graphs.twin))
+    return whole if asked == ALL else narrow(whole, asked)
