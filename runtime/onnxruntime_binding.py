@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from artifacts.contract import TensorSpec
 from artifacts.errors import refuse
 from runtime.free_capacity import with_free_capacity
 from runtime.memory import Memory, zeros
-from runtime.onnxruntime_session import PROVIDERS, OnnxRuntimeSession
+from runtime.onnxruntime_session import OnnxRuntimeSession
 from runtime.session import Provider, numpy_type
 
 
@@ -26,19 +26,9 @@ class BindableOnnxRuntimeSession(OnnxRuntimeSession):
         super().__init__(graph, provider=provider)
         self.on_host = provider == "cpu"
 
-    def __enter__(self) -> Self:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(self._graph.parent)
-        )
-        source = with_free_capacity(self._graph) if self.on_host else str(self._graph)
-        self._session = onnxruntime.InferenceSession(source, options, providers=[PROVIDERS[self._provider]])
-        self.inputs = self._specs(self._session.get_inputs())
-        self.outputs = self._specs(self._session.get_outputs())
-        return self
+    def _source(self) -> str | bytes:
+        """Give the graph, its capacity made free where the cache lies in host memory."""
+        return with_free_capacity(self._graph) if self.on_host else super()._source()
 
     def allocate(self, spec: TensorSpec, shape: Sequence[int]) -> Memory:
         """Give zeroed memory where the session computes."""

@@ -20,6 +20,7 @@ ELEMENT_TYPES = {
     "tensor(float)": Precision.FP32,
     "tensor(bfloat16)": Precision.BF16,
 }
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 # TF32 keeps 10 bits of the mantissa: with it, FP32 on CUDA would miss every tolerance that FP32 is held to.
 PROVIDERS: Mapping[Provider, tuple[str, dict[str, str]]] = {
     "cpu": ("CPUExecutionProvider", {}),
@@ -42,9 +43,12 @@ class OnnxRuntimeSession:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors only: a warning for every constant that is folded helps nobody
+        # Where the data files lie, for a graph that is given as bytes.
+        options.add_session_config_entry(DATA_FOLDER, str(self._graph.parent))
         name, settings = PROVIDERS[self._provider]
+        source = self._source()
         try:
-            self._session = onnxruntime.InferenceSession(str(self._graph), options, providers=[(name, settings)])
+            self._session = onnxruntime.InferenceSession(source, options, providers=[(name, settings)])
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             raise refuse(
                 f"ONNX Runtime cannot open {self._graph}",
@@ -62,6 +66,10 @@ class OnnxRuntimeSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session = None
+
+    def _source(self) -> str | bytes:
+        """Give what ONNX Runtime opens: the graph's path, or the graph itself."""
+        return str(self._graph)
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run once; a linear cache is written where it lies (see `Session`)."""
