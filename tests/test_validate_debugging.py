@@ -1,0 +1,288 @@
+"""A folder for a Polygraphy session: the smallest piece, real values, and commands that work as they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from artifacts.contract import Form
+from artifacts.errors import StageError
+from artifacts.layout import ModelFolder
+from validate.debugging import Piece, Request, debug
+from validate.debugging.comparison import Reading, conclusion
+from validate.debugging.graphs import load_graph
+from validate.debugging.truth import choose_call
+from validate.layers.findings import FirstWrong, LayerFindings
+from validate.network import LABEL
+
+ATTENTION = "model.layers.3.self_attn.attention"
+DOWN = "model.layers.2.mlp.down_proj"
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def model(fused: ModelFolder, tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    root = tmp_path_factory.mktemp("debugging") / fused.name
+    shutil.copytree(fused.root, root)
+    return ModelFolder(root)
+
+
+@pytest.fixture(scope="module")
+def faulty(model: ModelFolder, tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    """The same model with one layer's down projection times 1.01, as if a pass had done it."""
+    root = tmp_path_factory.mktemp("faulty") / model.name
+    shutil.copytree(model.root, root)
+    folder = ModelFolder(root)
+    for twin in (False, True):
+        path = folder.graph(Form.MODEL, twin=twin)
+        graph = onnx.load(str(path), load_external_data=False)
+        times(graph, DOWN, 1.01)
+        onnx.save(graph, str(path))
+    return folder
+
+
+def times(model: onnx.ModelProto, name: str, factor: float) -> None:
+    """Multiply a tensor by a factor before anybody sees it."""
+    index, node = next((i, node) for i, node in enumerate(model.graph.node) if name in node.output)
+    node.output[0] = f"{name}/right"
+    kind = next(v.type.tensor_type.elem_type for v in model.graph.value_info if v.name == name)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(factor, dtype), "factor"))
+    model.graph.node.insert(index + 1, helper.make_node("Mul", [f"{name}/right", "factor"], [name], name="fault"))
+
+
+def nodes(folder: Path, name: str = "twin.onnx") -> list[str]:
+    return [node.op_type for node in onnx.load(str(folder / name), load_external_data=False).graph.node]
+
+
+def commands(folder: Path) -> Iterator[tuple[str, str]]:
+    """Give every command of a README with the heading that it stands under."""
+    for section in (folder / "README.md").read_text().split("\n## "):
+        for block in re.findall(r"```bash\n(.*?)```", section, re.DOTALL):
+            for line in block.strip().splitlines():
+                yield section.splitlines()[0], line
+
+
+def run_all(folder: Path, chosen: str) -> list[tuple[str, int, str]]:
+    """Run the commands whose heading or text fits, in the folder; exports are kept from one to the next."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = []
+    for heading, line in commands(folder):
+        if line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            environment[name] = value
+        elif re.search(chosen, f"{heading}: {line}"):
+            gone = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
+            done.append((line, gone.returncode, gone.stdout + gone.stderr))
+    return done
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected", "begins"),
+    [
+        (ATTENTION, ["Mul", "Attention"], {"present.3.key", "present.3.value", "attention_mask.slots"}),
+        ("present.3.key", ["Concat"], {"past_key_values.3.key"}),
+        (DOWN, ["Sigmoid", "Mul", "Mul", "MatMul"], {"model.layers.2.mlp.gate_proj", "model.layers.2.mlp.up_proj"}),
+        ("model.layers.1.self_attn.q_rotary", ["Reshape", "Transpose", "RotaryEmbedding"], {"position_ids"}),
+        ("logits", ["MatMul"], {"model.norm"}),
+    ],
+)
+def test_a_piece_is_the_step_that_makes_the_tensor(
+    model: ModelFolder, tensor: str, expected: list[str], begins: set[str]
+) -> None:
+    piece = debug(model.root, Request(tensor=tensor))
+    assert piece.folder == model.root / "validate" / "unreported" / "polygraphy" / tensor
+    assert nodes(piece.folder) == expected
+    assert begins <= set(piece.cut.inputs)
+    assert all(reading.right for reading in piece.readings), piece.readings
+    assert "this piece alone does not show a fault" in conclusion(piece.readings)
+
+
+def test_a_layer_comes_with_its_cache_and_only_its_weights(model: ModelFolder) -> None:
+    """A NoPE layer: no rotary tables either."""
+    piece = debug(model.root, Request(layer=2))
+    assert piece.cut.outputs == ("model.layers.2", "present.2.key", "present.2.value")
+    assert nodes(piece.folder).count("MatMul") == 7
+    graph = onnx.load(str(piece.folder / "bf16.onnx"), load_external_data=False).graph
+    weights = sum(int(np.prod(tensor.dims)) for tensor in graph.initializer)
+    config = model.config()
+    width, heads = config.hidden_size, config.num_attention_heads + config.num_key_value_heads
+    per_layer = width * (2 * heads * config.head_dim + 3 * config.intermediate_size + 2)
+    assert per_layer <= weights <= per_layer + 32
+    assert all(reading.right for reading in piece.readings), piece.readings
+
+
+def test_values_are_of_a_filled_cache_beyond_300_and_are_what_bf16_holds(model: ModelFolder) -> None:
+    piece = debug(model.root, Request(tensor="present.3.key"))
+    past = piece.feeds["past_key_values.3.key"]
+    assert past.shape == (1, 2, 301, 128)
+    assert past.any(axis=(0, 1, 3)).all()
+    assert not (past.view(np.uint32) & 0xFFFF).any()
+
+
+@pytest.mark.parametrize("form", [Form.EXPORT, Form.MODEL_ALL])
+@pytest.mark.parametrize("call", ["left-padded batch of 3: prefill", "left-padded batch of 3: decode"])
+def test_other_graphs_and_padded_calls(model: ModelFolder, form: Form, call: str) -> None:
+    piece = debug(model.root, Request(layer=2, form=form, call=call))
+    assert all(reading.right for reading in piece.readings), piece.readings
+
+
+def test_the_mask_is_held_against_its_definition(model: ModelFolder) -> None:
+    piece = debug(model.root, Request(tensor="attention_mask.slots", call="left-padded batch of 3: prefill"))
+    assert not piece.raw
+    assert piece.expected["attention_mask.slots"].dtype == bool
+    assert all(reading.right for reading in piece.readings)
+
+
+def test_both_graphs_stand_alone(model: ModelFolder, tmp_path: Path) -> None:
+    """Moved away from the model, they still have their weights: 16 bits apart at most from what they were."""
+    piece = debug(model.root, Request(tensor=DOWN))
+    moved = Path(shutil.copytree(piece.folder, tmp_path / "sent"))
+    for name in ("twin.onnx", "bf16.onnx", "reference.onnx"):
+        onnx.checker.check_model(str(moved / name), full_check=True)
+    weight = next(t for t in onnx.load(str(moved / "twin.onnx")).graph.initializer if len(t.dims) == 2)
+    own = next(t for t in onnx.load(str(moved / "bf16.onnx")).graph.initializer if len(t.dims) == 2)
+    assert np.array_equal(numpy_helper.to_array(weight), numpy_helper.to_array(own).astype(np.float32))
+
+
+@pytest.mark.slow
+def test_the_commands_work_and_end_as_the_readme_says(model: ModelFolder) -> None:
+    """All but `debug reduce` and the GPU's, which have tests of their own below; seven processes of Polygraphy."""
+    folder = debug(model.root, Request(tensor=ATTENTION)).folder
+    done = run_all(folder, r"^(With Polygraphy|How it was cut)")
+    assert len(done) == 7
+    assert {code for _, code, _ in done} == {0}, [text for _, code, text in done if code]
+
+
+def test_the_commands_for_a_gpu_are_ones_that_polygraphy_takes(model: ModelFolder, tmp_path: Path) -> None:
+    folder = debug(model.root, Request(tensor=ATTENTION)).folder
+    readme = folder / "README.md"
+    script = f" --gen-script {tmp_path / 'run.py'}"
+    lines = [line for heading, line in commands(folder) if heading.startswith("On a machine with a GPU")]
+    assert len(lines) == 3
+    readme.write_text("\n## x\n```bash\n" + "\n".join(line + script for line in lines[:2]) + "\n```\n")
+    assert [code for _, code, _ in run_all(folder, "x")] == [0, 0]
+
+
+def test_a_fault_of_the_graph_is_called_one_and_polygraphy_fails_too(faulty: ModelFolder) -> None:
+    piece = debug(faulty.root, Request(tensor=DOWN))
+    assert not any(reading.right for reading in piece.readings)
+    assert piece.readings[0].slope == pytest.approx(1.01, abs=1e-4)
+    assert "fault of surgery" in conclusion(piece.readings)
+    assert "ONNX Runtime against the reference: **fails**" in (piece.folder / "README.md").read_text()
+    done = run_all(piece.folder, r"run twin.onnx --onnxrt|reference.json network.json")
+    assert [code for _, code, _ in done] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", ["twin", "bf16"])
+def test_debug_reduce_finds_a_planted_node(model: ModelFolder, graph: str) -> None:
+    """The fault is planted in the folder's graph, after what is right was computed: as if TensorRT misread the node."""
+    folder = debug(model.root, Request(layer=2)).folder
+    path = folder / f"{graph}.onnx"
+    broken = onnx.load(str(path))
+    times(broken, "model.layers.2.self_attn.o_proj", 1.5)
+    onnx.save(broken, str(path))
+    done = run_all(folder, f"without a GPU: polygraphy debug reduce {graph}.onnx")
+    assert [code for _, code, _ in done] == [0], done[0][2]
+    reduced = onnx.load(str(folder / ("reduced.onnx" if graph == "twin" else "reduced_bf16.onnx"))).graph
+    assert [value.name for value in reduced.output] == ["model.layers.2.self_attn.o_proj"]
+    if graph == "twin":
+        assert [node.op_type for node in reduced.node][-2:] == ["MatMul", "Mul"]
+        assert len(reduced.node) < 8
+
+
+def test_words_follow_from_who_differs() -> None:
+    def reading(side: str, error: float) -> Reading:
+        return Reading(side, "x", error, 1.0)
+
+    sides = ("ONNX Runtime: twin.onnx", f"{LABEL}: twin.onnx", f"{LABEL}: bf16.onnx")
+    assert "NVIDIA" in conclusion([reading(sides[0], 0), reading(sides[1], 0.1), reading(sides[2], 0.1)])
+    assert "In FP32 both are right" in conclusion([reading(sides[0], 0), reading(sides[1], 0), reading(sides[2], 0.1)])
+    assert "surgery" in conclusion([reading(side, 0.1) for side in sides])
+
+
+def first(**changes: object) -> FirstWrong:
+    found = FirstWrong(
+        name=DOWN,
+        layer=2,
+        instrument="structure",
+        subject=f"{LABEL}: model_all_fp32",
+        scenario="decode at position 10",
+        feeds=(("model.layers.2.mlp.gate_proj", True), ("model.layers.2.mlp.up_proj", True)),
+        pattern="slope",
+        words="It is too large by one hundredth.",
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def write_report(folder: ModelFolder, found: FirstWrong | None) -> Path:
+    layers = LayerFindings("named", "a reference", "tensorrt_rtx 1", (), (), found, ())
+    place = folder.root / "validate" / "a-target"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "report.json").write_text(json.dumps({"layers": layers.to_json()}))
+    return place
+
+
+def test_without_a_name_it_is_the_first_wrong_tensor_of_the_last_report(faulty: ModelFolder) -> None:
+    place = write_report(faulty, first())
+    piece = debug(faulty.root)
+    assert piece.folder == place / "polygraphy" / DOWN
+    assert (piece.request.form, piece.call.name) == (Form.MODEL_ALL, "decode at position 10")
+    text = (piece.folder / "README.md").read_text()
+    assert "It is too large by one hundredth." in text
+    assert "model.layers.2.mlp.gate_proj (right)" in text
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_where_nothing_is_wrong_it_says_so(model: ModelFolder, tmp_path: Path, reported: bool) -> None:
+    folder = ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+    if reported:
+        write_report(folder, None)
+    with pytest.raises(StageError, match="nothing is wrong in" if reported else "no report of"):
+        debug(folder.root)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(layer=4), "the model has no layer 4"),
+        (Request(tensor="model.layers.3.self_attn.q_rotori"), "model.layers.3.self_attn.q_rotary"),
+        (Request(layer=1, call="never"), "there is no call 'never'"),
+    ],
+)
+def test_refusals_name_what_there_is(model: ModelFolder, request_: Request, message: str) -> None:
+    with pytest.raises(StageError, match=re.escape(message)):
+        debug(model.root, request_)
+
+
+def test_a_failure_leaves_the_earlier_folder(model: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = debug(model.root, Request(tensor="model.norm")).folder
+    before = (folder / "twin.onnx").read_bytes()
+
+    def fail(*_: object) -> Piece:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("validate.debugging.folder.network_outputs", fail)
+    with pytest.raises(KeyboardInterrupt):
+        debug(model.root, Request(tensor="model.norm"))
+    assert (folder / "twin.onnx").read_bytes() == before
+    assert not list(folder.parent.glob(".writing*"))
+
+
+def test_names_of_the_raw_export_are_those_of_the_fused_graph(model: ModelFolder) -> None:
+    raw = load_graph(model, Form.EXPORT, twin=True)
+    assert {ATTENTION, "model.layers.1.self_attn.q_rotary"} <= {name for node in raw.graph.node for name in node.output}
+    assert choose_call(model.config(), None).past == 301
