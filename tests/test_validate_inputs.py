@@ -83,7 +83,7 @@ def test_plans_are_among_what_the_verdict_depends_on(folder: ModelFolder) -> Non
     place.mkdir(parents=True)
     (place / "manifest.json").write_text("{}")
     (place / "model.plan").write_bytes(b"plan")
-    (place / "build.log").write_text("not read")
+    (place / ".writing.1.model.plan").write_text("of a killed run")
     records = open_inputs(folder.root).records
     assert {name for name in records if name.startswith("build")} == {
         "build/rtx-sm89/manifest.json",

@@ -97,5 +97,5 @@ def _same_checkpoint(folder: ModelFolder, exported: Manifest, digests: Digests) 
 
 def _plans(folder: ModelFolder, digests: Digests) -> dict[str, FileRecord]:
     """Record every file of every plan's folder that its state depends on."""
-    files = [path for path in sorted((folder.root / "build").glob("*/*")) if path.suffix in (".plan", ".json")]
+    files = sorted((folder.root / "build").glob("*/[!.]*"))
     return {folder.relative(path): FileRecord.of(path, digests) for path in files if path.is_file()}
