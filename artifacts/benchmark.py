@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def measure(stage: str, arguments: Sequence[str], folder: ModelFolder) -> Measur
         usage.ru_utime + usage.ru_stime,
         usage.ru_maxrss * 1024,
         sum(record.size for record in manifest.outputs.values()),
-        summary(manifest.facts),
+        summary(stage, manifest.facts),
     )
 
 
@@ -109,9 +109,18 @@ def read_manifest(stage: str, folder: ModelFolder) -> Manifest:
     return Manifest.read(newest, made_by=f"make {stage}")
 
 
-def summary(facts: dict[str, Any] | Any) -> str:
+def summary(stage: str, facts: Mapping[str, Any]) -> str:
     """Give the numbers of a manifest's facts that a reader of a benchmark looks for."""
-    return str(facts.get("summary", ""))
+    if stage == "export":
+        return f"{facts['parameters']:,} parameters, {facts['nodes']:,} nodes"
+    if stage == "surgery":
+        return ", ".join(f"{name}: {graph['nodes']:,} nodes" for name, graph in facts["graphs"].items())
+    if stage == "build":
+        profiles = zip(facts["profiles"], facts["activation_memory"], strict=True)
+        activations = ", ".join(f"{profile['name']} {size / 1e6:.1f} MB" for profile, size in profiles)
+        weights = f"weights {facts['weights_memory'] / 1e9:.2f} GB for {facts['initializers'] / 1e9:.2f} GB"
+        return f"{facts['layer_count']:,} TensorRT layers, {weights}, activations: {activations}"
+    return f"verdict {facts['verdict']}: {facts['tensors']:,} tensors, {facts['elements']:,} elements"
 
 
 def machine() -> str:
@@ -124,15 +133,25 @@ def machine() -> str:
 
 
 def write_into(document: Path, measured: Sequence[Measured], model: str) -> None:
-    """Replace what the last run wrote between the two markers of a document."""
-    text = document.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    rows = [HEADER, tuple("---" for _ in HEADER), *(row.cells() for row in measured)]
-    lines = [f"| {' | '.join(cells)} |" for cells in rows]
-    stamp = time.strftime("%Y-%m-%d", time.gmtime())
-    body = f"{BEGIN}\n`{model}`, {stamp}, on {machine()}:\n\n" + "\n".join(lines) + f"\n{END}"
-    document.write_text(before + body + after, encoding="utf-8")
+    """Replace what the last run wrote of the stages in a document."""
+    lines = markdown(HEADER, [row.cells() for row in measured])
+    replace_between(document, BEGIN, END, f"{heading(model)}\n\n{lines}")
+
+
+def heading(model: str) -> str:
+    """Say what was measured, when, and on what."""
+    return f"`{model}`, {time.strftime('%Y-%m-%d', time.gmtime())}, on {machine()}:"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows of text out as a table of Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+def replace_between(document: Path, begin: str, end: str, body: str) -> None:
+    """Replace what stands between two markers of a document; the markers stay."""
+    before, _, rest = document.read_text(encoding="utf-8").partition(begin)
+    document.write_text(f"{before}{begin}\n{body}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def table(measured: Sequence[Measured]) -> Table:
