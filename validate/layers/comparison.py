@@ -116,19 +116,20 @@ class Comparison:
 
     def block(self, twin: NetworkSubject, network: Record, part: Part, call: Call) -> tuple[Array, Array]:
         """Give one block's result as the BF16 network has it, and as FP32 makes it of the same inputs."""
-        feeds = self._feeds(network, part, call)
+        feeds = self._feeds(twin, network, part, call)
         return network.read(call, part.name), twin.between(feeds, [part.name])[part.name]
 
-    def _feeds(self, network: Record, part: Part, call: Call) -> dict[str, Array]:
+    def _feeds(self, twin: NetworkSubject, network: Record, part: Part, call: Call) -> dict[str, Array]:
         inputs = {name: network.read(call, name) for name in part.feeds if name not in call.feeds}
-        past = self.reference.past(call, self.config, [part.layer or 0] if part.kind.startswith("present") else [])
-        return {**call.feeds, **past, **inputs}
+        needed = twin.program.needs([part.name], inputs)
+        past = self.reference.past(call, self.config, needed)
+        return {**{name: call.feeds[name] for name in needed if name in call.feeds}, **past, **inputs}
 
     def _block(self, twin: NetworkSubject, network: Record, part: Part, call: Call, tally: Tally) -> None:
         actual, expected = self.block(twin, network, part, call)
         tally.add(part.name, call, self.compare(part, call, actual, expected))
         if part.kind == ATTENTION:
-            change = self._change(twin, part, self._feeds(network, part, call))
+            change = self._change(twin, part, self._feeds(twin, network, part, call))
             sides = [side.values for array in (actual, expected, change) if (side := rows(part, call, array))]
             if len(sides) == 3:
                 sums = Scores.of(*sides)

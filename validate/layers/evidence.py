@@ -67,11 +67,11 @@ def look(
     holds = next((name for name, read in others if _same(actual, read(), limit)), "")
     return Evidence(
         slope=whole.slope,
-        scaled=abs(whole.slope - 1) > limit / 4 and left.loudest < 0.3 * whole.loudest,
+        scaled=left.loudest < whole.loudest / 2,
         begins=_begins(found, wanted, limit * whole.magnitude),
         padded_only=_padded_only(call, found, wanted, limit * whole.magnitude),
         holds=holds,
-        heads=() if holds or actual.ndim != 4 else _order(actual, expected, limit),
+        heads=() if holds or actual.ndim != 4 or actual.shape[1] == 1 else _order(actual, expected, limit),
     )
 
 
@@ -99,7 +99,8 @@ def _wrong(found: Rows, wanted: Rows, limit: float) -> Array:
 def _same(actual: Array, other: Array, limit: float) -> bool:
     if actual.shape != other.shape:
         return False
-    return bool(np.abs(actual - other).max() <= limit * np.abs(other).max())
+    difference = actual.astype(np.float32) - other.astype(np.float32)
+    return bool(np.abs(difference).max() <= limit * np.abs(other).max())
 
 
 def _order(actual: Array, expected: Array, limit: float) -> tuple[int, ...]:

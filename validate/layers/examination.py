@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from runtime.session import Array
 from validate.layers.anatomy import Part
 from validate.layers.calls import Call
-from validate.layers.comparison import MISSING, Comparison, Tally
+from validate.layers.comparison import Comparison, Tally
 from validate.layers.evidence import candidates, look
 from validate.layers.findings import FirstWrong, Instrument, LastWord, TensorFinding
 from validate.layers.judge import judge, wrong_calls
@@ -63,8 +63,9 @@ class Examination:
 
     def _case(self, part: Part, row: TensorFinding, rows: list[TensorFinding], tally: Tally, again: Pair) -> Case:
         comparison, calls = self.comparison, {call.name: call for call in self.comparison.calls}
-        call, evidence = calls.get(row.scenario), None
-        if call is not None and MISSING not in tally.measures[part.name]:
+        wrong = wrong_calls(row, part, tally.measures[part.name])
+        call, evidence = next((call for call in comparison.calls if call.name in wrong), None), None
+        if call is not None:
             limit = STRUCTURE if row.instrument == "structure" else 4 * BY_KIND.get(part.kind, ROUNDED_ONCE).spread
             names = comparison.reference.names(call)
             others = {name: other for name, other in comparison.by_name.items() if name in names}
@@ -75,7 +76,7 @@ class Examination:
             part=part,
             row=row,
             evidence=evidence,
-            wrong_calls=wrong_calls(row, part, tally.measures[part.name]),
+            wrong_calls=wrong,
             calls=tuple(calls),
             filled=frozenset(call.name for call in comparison.calls if call.past),
             before=before[0].error / row.error if before and row.error else 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +36,17 @@ class Record:
         """Tensors that were kept of a call."""
         return {path.stem.replace("\\", "/") for path in (self.folder / call.name).glob("*.npy")}
 
-    def past(self, call: Call, config: ModelConfig, layers: Collection[int] | None = None) -> dict[str, Array]:
+    def past(self, call: Call, config: ModelConfig, wanted: Collection[str] | None = None) -> dict[str, Array]:
         """Give a call's past: the cache that the call before it left, rounded to BF16; empty where there is none.
 
         Args:
             call: the call; the one before it has been kept.
             config: the model's facts.
-            layers: layers whose past is wanted; all of them if not given.
+            wanted: names of the inputs that are wanted; all of them if not given.
         """
         found = {}
-        for layer in range(config.num_hidden_layers) if layers is None else layers:
-            for kind in KINDS:
+        for layer, kind in itertools.product(range(config.num_hidden_layers), KINDS):
+            if wanted is None or past_name(layer, kind) in wanted:
                 shape = (len(call.ids), config.num_key_value_heads, 0, config.head_dim)
                 array = np.zeros(shape, np.float32)
                 if call.after is not None:

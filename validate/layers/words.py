@@ -12,6 +12,8 @@ from validate.layers.evidence import Evidence
 from validate.layers.findings import TensorFinding
 
 ROTATED = (names.Q_ROTARY, names.K_ROTARY, "present.key")
+WHOLE = 256
+"""BF16 holds every integer up to this one, and no odd one above."""
 GROWTH = 1 / 8
 """A tensor whose counterpart one layer before had this part of its error was not made wrong here."""
 
@@ -72,15 +74,15 @@ def _pattern(case: Case, config: ModelConfig) -> tuple[str, str]:
     where = _where(case)
     if where:
         return "position", where
-    if case.part.kind in ROTATED and (seen.begins == 1 or case.row.instrument == "structure"):
+    if case.part.kind in ROTATED and not (seen.begins is not None and seen.begins > WHOLE):
         return _rotation(case, config)
-    if case.before > GROWTH:
+    if case.row.instrument == "structure" and case.before > GROWTH:
         return "growing", "the layer before is nearly as far off: it grows from layer to layer, which is precision."
     if seen.begins is not None and seen.begins > 0:
         return (
             "position",
             f"right up to position {seen.begins - 1}, wrong from {seen.begins}: cache, mask or positions"
-            + (" (BF16 holds no odd integer above 256)." if seen.begins > 255 else "."),
+            + (" (BF16 holds no odd integer above 256)." if seen.begins > WHOLE else "."),
         )
     if case.row.instrument == "precision":
         return "precision", "it is rounded more, or earlier, than it should be."
@@ -96,7 +98,8 @@ def _rotation(case: Case, config: ModelConfig) -> tuple[str, str]:
 def _where(case: Case) -> str:
     """Say which calls are wrong, where that tells something."""
     right = set(case.calls) - case.wrong_calls
-    if right and case.wrong_calls <= case.filled:
+    plain = {name for name in case.calls if "padded" not in name}
+    if plain & right and plain & case.wrong_calls and plain & case.wrong_calls <= case.filled:
         return "right with an empty cache, wrong with a filled one: cache or mask (a causal mask aligned otherwise)."
     if (
         right

@@ -106,6 +106,11 @@ class Program:
                 for slot in emptied:
                     slots[slot] = None
 
+    def needs(self, wanted: Collection[str], fed: Collection[str]) -> frozenset[str]:
+        """Name the network's inputs that have to be fed besides what is fed, to compute what is wanted."""
+        reached = self._plan(frozenset(wanted), frozenset(fed)).reached
+        return frozenset(name for name in self.inputs if name in reached and name not in fed)
+
     def _plan(self, wanted: frozenset[str], fed: frozenset[str]) -> Plan:
         """Give the plan for these names; made once for each pair of sets."""
         if (wanted, fed) not in self._plans:

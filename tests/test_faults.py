@@ -1,0 +1,101 @@
+"""Every planted fault makes the comparison say no, name the right tensor and say what it means; docs/faults.md agrees.
+
+The model: 3 layers, head_dim 32, sharp random weights, NoPE in the middle. A right graph passes by a wide margin
+(docs/layers.md has the numbers), so what is refused is refused for its fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pytest
+
+from artifacts.config import ModelConfig
+from artifacts.contract import Form
+from artifacts.names import ROTARY_COS, ROTARY_SIN
+from artifacts.twin import SUFFIX, fp32_twin
+from surgery import fuse
+from surgery.tables import rotary_tables
+from tests.planted_faults import FAULTS, Editor, Fault
+from tests.raw_graph import write_raw_folder
+from validate.layers.anatomy import parts
+from validate.layers.calls import Row, calls
+from validate.layers.compare import Graphs, judge_graphs, run_reference
+from validate.layers.comparison import Comparison
+from validate.layers.findings import LayerFindings
+from validate.layers.record import Record
+
+DOCUMENT = Path("docs/faults.md")
+PLAN = (
+    Row("one row", ((270,), (5,), (1,)), ("prefill of 270", "chunk of 5 after 270", "decode at position 275")),
+    Row("three rows", ((11, 7, 4), (1, 1, 1)), ("left-padded batch of 3: prefill", "left-padded batch of 3: decode")),
+)
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A hand-made model's folder with a reference that has been run."""
+
+    config: ModelConfig
+    graphs: Graphs
+    comparison: Comparison
+    tables: dict[str, onnx.TensorProto]
+
+    def plant(self, fault: Fault, place: Path) -> Graphs:
+        """Write the graphs with a fault beside the right ones; give the graphs to compare."""
+        network, twin = (
+            onnx.load(str(path), load_external_data=False) for path in (self.graphs.network, self.graphs.twin)
+        )
+        if fault.place == "the twin":
+            fault.edit(Editor(twin, self.config))
+        else:
+            fault.edit(Editor(network, self.config))
+        if fault.place == "the pass":
+            twin = fp32_twin(network, self.config, self.tables)
+        if fault.tables:
+            fault.edit(Editor(twin, self.config))
+        folder = self.graphs.network.parent
+        paths = [folder / f"{place.name}{suffix}.onnx" for suffix in ("", "_fp32")]
+        for path, model in zip(paths, (network, twin), strict=True):
+            path.write_bytes(model.SerializeToString())
+        return Graphs(self.graphs.raw_twin, paths[1], paths[0])
+
+
+@pytest.fixture(scope="module")
+def hand(tmp_path_factory: pytest.TempPathFactory) -> Hand:
+    """Write the model, fuse it, and run the reference."""
+    root = tmp_path_factory.mktemp("faults") / "hand"
+    sizes = {"hidden_size": 128, "head_dim": 32, "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]}
+    folder = write_raw_folder(root, **sizes)
+    fuse(folder.root, 128)
+    raw = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
+    folder.graph(Form.EXPORT, twin=True).write_bytes(fp32_twin(raw, folder.config()).SerializeToString())
+    config = folder.config()
+    comparison = Comparison(config, parts(config), calls(config, PLAN), Record(root / "reference"))
+    run_reference(comparison, folder.graph(Form.EXPORT, twin=True))
+    known = rotary_tables(folder.export_manifest().facts, config, "")
+    tables = {name: known[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
+    return Hand(config, Graphs.of(folder), comparison, tables)
+
+
+def test_the_right_graphs_pass(hand: Hand, tmp_path: Path) -> None:
+    found = judge_graphs(hand.comparison, hand.graphs, Record(tmp_path))
+    assert found.reasons == []
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.name}, in {fault.place}")
+def test_a_fault_is_seen_and_its_place_named(hand: Hand, fault: Fault, tmp_path: Path) -> None:
+    found = judge_graphs(hand.comparison, hand.plant(fault, tmp_path), Record(tmp_path))
+    assert not found.verdict
+    assert found.first is not None
+    assert (found.first.name, found.first.instrument) == (fault.where, fault.kind)
+    assert fault.says in found.first.words
+    assert all(right for _, right in found.first.feeds)
+
+
+def row(fault: Fault, found: LayerFindings) -> str:
+    """One row of the table in the document."""
+    assert found.first is not None
+    return f"| {fault.name} | {fault.place} | {fault.kind} | `{found.first.name}` | {found.first.words} |"
