@@ -9,25 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from artifacts.errors import Problem, StageError, refuse
-
-MODEL_TYPE = "smollm3"
-ROPE_TYPES = ("default", "yarn")
-DIMENSIONS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-)
-MEND_CONFIG = "correct config.json, or export another checkpoint"
+from artifacts.config_judgement import DIMENSIONS, MEND_CONFIG, judge, rope_flags, rope_parameters
+from artifacts.errors import StageError, refuse
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class ModelConfig:
         heads = raw["num_attention_heads"]
         return cls(
             **{name: raw[name] for name in DIMENSIONS},
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+            head_dim=raw.get("head_dim", raw["hidden_size"] // heads),
             rms_norm_eps=float(raw["rms_norm_eps"]),
             rope=dict(rope_parameters(raw)),
             uses_rope=tuple(bool(flag) for flag in rope_flags(raw)),
@@ -138,121 +126,3 @@ def read_raw(folder: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise refuse(f"{path} is not a JSON object", found=type(raw).__name__, remedy=MEND_CONFIG)
     return raw
-
-
-def rope_parameters(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give rope parameters in today's form, whether the config has `rope_parameters` or `rope_theta`/`rope_scaling`."""
-    if isinstance(raw.get("rope_parameters"), Mapping):
-        found = dict(raw["rope_parameters"])
-    else:
-        scaling = raw.get("rope_scaling")
-        found = dict(scaling) if isinstance(scaling, Mapping) else {}
-    if "type" in found:
-        found.setdefault("rope_type", found.pop("type"))
-    if "rope_theta" in raw:
-        found.setdefault("rope_theta", raw["rope_theta"])
-    if "rope_theta" in found:
-        found.setdefault("rope_type", "default")
-    return found
-
-
-def rope_flags(raw: Mapping[str, Any]) -> list[int]:
-    """Give the NoPE list: the config's own, or every `no_rope_layer_interval`-th layer where it has none."""
-    flags = raw.get("no_rope_layers")
-    if flags is not None:
-        return list(flags)
-    interval = raw.get("no_rope_layer_interval", 4)
-    return [int((layer + 1) % interval != 0) for layer in range(raw["num_hidden_layers"])]
-
-
-def judge(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield every reason why this config.json is not one that we carry."""
-    if raw.get("model_type") != MODEL_TYPE:
-        yield Problem(
-            "model_type is not carried", repr(MODEL_TYPE), repr(raw.get("model_type")), "export a SmolLM3 checkpoint"
-        )
-    yield from _judge_dimensions(raw)
-    yield from _judge_features(raw)
-    yield from _judge_nope_list(raw)
-    yield from _judge_rope(raw)
-
-
-def _judge_dimensions(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    sizes = {name: raw.get(name) for name in DIMENSIONS}
-    wrong = {name: size for name, size in sizes.items() if not _is_count(size)}
-    for name, size in wrong.items():
-        yield Problem(f"{name} is missing or no positive integer", "an integer > 0", repr(size), MEND_CONFIG)
-    eps = raw.get("rms_norm_eps")
-    if not isinstance(eps, float | int) or isinstance(eps, bool) or not 0 < eps < 1:
-        yield Problem("rms_norm_eps is missing or no small number", "such as 1e-06", repr(eps), MEND_CONFIG)
-    if not {"num_attention_heads", "num_key_value_heads", "hidden_size"} & wrong.keys():
-        heads, groups, width = (raw[n] for n in ("num_attention_heads", "num_key_value_heads", "hidden_size"))
-        if heads % groups:
-            yield Problem(
-                "query heads do not divide into key/value heads", f"a multiple of {groups}", str(heads), MEND_CONFIG
-            )
-        head_dim = raw.get("head_dim")
-        if head_dim is None and width % heads:
-            yield Problem("hidden_size does not divide into heads", f"a multiple of {heads}", str(width), MEND_CONFIG)
-        dim = width // heads if head_dim is None else head_dim
-        if not _is_count(dim) or dim % 2:
-            yield Problem("head_dim cannot be rotated in halves", "an even integer > 0", repr(dim), MEND_CONFIG)
-
-
-def _judge_features(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    if raw.get("use_sliding_window") or set(raw.get("layer_types") or ()) - {"full_attention"}:
-        found = f"use_sliding_window={raw.get('use_sliding_window')}, layer_types={raw.get('layer_types')}"
-        yield Problem("sliding-window attention is not carried", "full attention in every layer", found, MEND_CONFIG)
-    if raw.get("hidden_act") != "silu":
-        yield Problem("hidden_act is not carried", "'silu'", repr(raw.get("hidden_act")), MEND_CONFIG)
-    for name in ("attention_bias", "mlp_bias"):
-        if raw.get(name):
-            yield Problem(f"{name} is not carried", "false", repr(raw[name]), MEND_CONFIG)
-    if raw.get("quantization_config"):
-        yield Problem(
-            "quantized weights are not a source for export",
-            "BF16, FP16 or FP32 weights",
-            f"quantization_config {raw['quantization_config']}",
-            "export the checkpoint that was quantized",
-        )
-
-
-def _judge_nope_list(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    layers, flags = raw.get("num_hidden_layers"), raw.get("no_rope_layers")
-    if flags is None:
-        interval = raw.get("no_rope_layer_interval", 4)
-        if not _is_count(interval):
-            yield Problem("no_rope_layer_interval is no positive integer", "such as 4", repr(interval), MEND_CONFIG)
-    elif not isinstance(flags, list) or any(flag not in (0, 1) for flag in flags):
-        yield Problem(
-            "no_rope_layers is no list of 0 and 1", "1 = RoPE, 0 = NoPE, a layer each", repr(flags), MEND_CONFIG
-        )
-    elif _is_count(layers) and len(flags) != layers:
-        yield Problem(
-            f"no_rope_layers is too {'short' if len(flags) < layers else 'long'}",
-            f"{layers} entries, one for each of num_hidden_layers",
-            f"{len(flags)} entries: {flags}",
-            MEND_CONFIG,
-        )
-
-
-def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    rope = rope_parameters(raw)
-    theta, kind = rope.get("rope_theta"), rope.get("rope_type")
-    if not isinstance(theta, float | int) or isinstance(theta, bool) or theta <= 0:
-        yield Problem(
-            "rope_theta is missing (the class default of Transformers would be another model's)",
-            "rope_parameters with rope_theta, or rope_theta itself; SmolLM3-3B has 5000000.0",
-            repr(theta),
-            MEND_CONFIG,
-        )
-    if kind is not None and kind not in ROPE_TYPES:
-        yield Problem("rope_type is not carried", f"one of {', '.join(ROPE_TYPES)}", repr(kind), MEND_CONFIG)
-    if kind == "yarn":
-        for name in ("factor", "original_max_position_embeddings"):
-            if not isinstance(rope.get(name), float | int) or rope[name] < 1:
-                yield Problem(f"YaRN needs {name}", "a number >= 1", repr(rope.get(name)), MEND_CONFIG)
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

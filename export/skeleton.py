@@ -31,8 +31,7 @@ def untouched_model(raw: Mapping[str, Any], config: ModelConfig) -> SmolLM3ForCa
     import torch
     from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
-    # A head_dim that is null would reach the attention module as None.
-    loaded = SmolLM3Config.from_dict({key: value for key, value in raw.items() if value is not None})
+    loaded = SmolLM3Config.from_dict(dict(raw))
     loaded._attn_implementation = "eager"
     loaded.use_cache = True
     with torch.device("meta"):

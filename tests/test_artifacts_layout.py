@@ -1,0 +1,42 @@
+"""Names of models are plain folder names, and every file has one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artifacts.contract import Form
+from artifacts.errors import StageError
+from artifacts.layout import ModelFolder, check_name, short_name
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("HuggingFaceTB/SmolLM3-3B", "smollm3-3b"),
+        ("random:tiny", "random-tiny"),
+        ("runs/My Model/", "my-model"),
+        ("/a/checkpoint-500", "checkpoint-500"),
+    ],
+)
+def test_short_names(model: str, name: str) -> None:
+    assert short_name(model) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", ".hidden", "-x", "a b", "a\n"])
+def test_names_that_are_no_folder_names_are_refused(name: str) -> None:
+    with pytest.raises(StageError, match="plain folder name"):
+        check_name(name)
+
+
+def test_paths() -> None:
+    folder = ModelFolder(Path("out/tiny"))
+    assert folder.graph(Form.MODEL, twin=True) == Path("out/tiny/onnx/model_fp32.onnx")
+    assert folder.relative(folder.graph(Form.EXPORT)) == "onnx/export.onnx"
+    assert folder.target("build", "x") == Path("out/tiny/build/x")
+
+
+def test_a_missing_export_is_refused_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="make export NAME=tiny"):
+        ModelFolder(tmp_path / "tiny").export_manifest()

@@ -1,0 +1,71 @@
+"""Files appear whole or not at all, whatever ends the writing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from artifacts.errors import StageError
+from artifacts.writing import Writing
+
+
+def write(folder: Path, text: str) -> None:
+    with Writing(folder) as writing:
+        writing.path("a").write_text(text)
+        writing.path("b").write_text(text)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_all_files_appear_at_the_end(tmp_path: Path) -> None:
+    write(tmp_path / "deep" / "folder", "new")
+    assert contents(tmp_path / "deep" / "folder") == {"a": "new", "b": "new"}
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path, "old")
+    with pytest.raises(KeyError), Writing(tmp_path) as writing:
+        writing.path("a").write_text("new")
+        raise KeyError
+    assert contents(tmp_path) == {"a": "old", "b": "old"}
+
+
+def test_a_full_disk_is_named_with_its_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="larger disk"), Writing(tmp_path) as writing:
+        writing.path("a").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert contents(tmp_path) == {}
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(StageError, match="cannot be written"):
+        write(tmp_path / "out", "new")
+
+
+def test_a_killed_run_leaves_what_was_there_and_the_next_one_sweeps(tmp_path: Path) -> None:
+    write(tmp_path, "old")
+    program = (
+        "import os, signal, sys; from pathlib import Path; from artifacts.writing import Writing\n"
+        "with Writing(Path(sys.argv[1])) as writing:\n"
+        "    writing.path('a').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert {name: text for name, text in contents(tmp_path).items() if name[0] != "."} == {"a": "old", "b": "old"}
+    assert len(contents(tmp_path)) == 3
+    write(tmp_path, "new")
+    assert contents(tmp_path) == {"a": "new", "b": "new"}
+
+
+def test_files_of_a_process_that_still_runs_are_kept(tmp_path: Path) -> None:
+    other = tmp_path / f".writing.{os.getppid()}.a"
+    other.touch()
+    write(tmp_path, "new")
+    assert other.exists()
