@@ -14,14 +14,20 @@ EXPORT_ARGS   ?=
 SURGERY_ARGS  ?=
 BUILD_ARGS    ?=
 VALIDATE_ARGS ?=
+RUNTIME_ARGS  ?=
 TEST_ARGS     ?=
+# What validate compares inside the model (named tensors of every layer, if not given), and what debug cuts out of it.
+LAYERS ?=
+LAYER  ?=
+TENSOR ?=
+PROMPT ?= What is the capital of France?
 
 PY     := .venv/bin/python
 READY  := .venv/.ready
 FOLDER  = $(OUT)/$(or $(NAME),$(shell $(PYTHON) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' '$(MODEL)'))
 
 # Folders and targets share names; every target is a command. Stages run one after another: the next needs the last.
-.PHONY: help setup doctor export surgery build validate test check bench clean
+.PHONY: help setup doctor export surgery build validate debug generate chat serve test check bench bench-runtime clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -32,9 +38,13 @@ help:
 	@echo 'make surgery    ONNX -> fused ONNX          SURGERY_ARGS="--capacity 4096"'
 	@echo 'make build      fused ONNX -> TensorRT plan BUILD_ARGS="--max-context 4096"'
 	@echo 'make validate   every way to run it against PyTorch -> report and verdict'
+	@echo '                LAYERS=all compares every tensor inside the model, LAYERS=3,7 two layers'
+	@echo 'make debug      a folder for Polygraphy around the first wrong tensor     LAYER=7 TENSOR='
+	@echo 'make generate | chat | serve     text from the graph     PROMPT= RUNTIME_ARGS="--port 8000"'
 	@echo 'make test       the quick tests             TEST_ARGS="-m slow"'
 	@echo 'make check      ruff, mypy --strict and the tests'
 	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
+	@echo 'make bench-runtime   tokens a second, MODEL= a real checkpoint -> docs/benchmarks.md'
 	@echo 'make clean      removes $(OUT) (the checkpoints that it was made from stay)'
 
 setup: $(READY)
@@ -62,7 +72,16 @@ build: surgery
 	@$(PY) -m build '$(FOLDER)' $(BUILD_ARGS)
 
 validate: surgery
-	@$(PY) -m validate '$(FOLDER)' $(VALIDATE_ARGS)
+	@$(PY) -m validate '$(FOLDER)' $(if $(LAYERS),--layers '$(LAYERS)') $(VALIDATE_ARGS)
+
+debug: surgery
+	@$(PY) -m validate.debugging '$(FOLDER)' $(if $(LAYER),--layer $(LAYER)) $(if $(TENSOR),--tensor '$(TENSOR)')
+
+generate: surgery
+	@$(PY) -m runtime generate '$(FOLDER)' '$(PROMPT)' $(RUNTIME_ARGS)
+
+chat serve: surgery
+	@$(PY) -m runtime $@ '$(FOLDER)' $(RUNTIME_ARGS)
 
 test: $(READY)
 	@$(PY) -m pytest $(TEST_ARGS)
@@ -75,6 +94,9 @@ check: $(READY)
 
 bench: $(READY)
 	@$(PY) -m artifacts bench
+
+bench-runtime: surgery
+	@$(PY) -m runtime bench '$(FOLDER)' $(RUNTIME_ARGS)
 
 clean:
 	rm -rf -- '$(OUT)'
