@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from artifacts.command import Parser, run
 from runtime import options
+from runtime.terminal_bench import bench
 from runtime.terminal_chat import chat
 from runtime.terminal_generate import generate
 from runtime.terminal_serve import serve
@@ -22,8 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     options.add_generate(commands.add_parser("generate", help="continue a text", description=generate.__doc__))
     options.add_chat(commands.add_parser("chat", help="talk to the model", description=chat.__doc__))
     options.add_serve(commands.add_parser("serve", help="answer the OpenAI API", description=serve.__doc__))
+    options.add_bench(commands.add_parser("bench", help="measure how fast it is", description=bench.__doc__))
     given = parser.parse_args(arguments)
-    return {"generate": generate, "chat": chat, "serve": serve}[given.command](given)
+    return {"generate": generate, "chat": chat, "serve": serve, "bench": bench}[given.command](given)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from runtime.tools import Tools
 API_KEY = "SMOLLM3_API_KEY"
 """Environment variable that may hold the key: a command line can be read by other users of the machine."""
 
+PEERS = ("transformers", "onnxruntime-genai")
+
 SAMPLING = {
     "temperature": (float, "0 takes the most likely token"),
     "top-k": (int, "keep the K most likely tokens"),
@@ -44,6 +46,21 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", default="", metavar="TEXT", help="the system prompt")
     for name in ("tools", "xml-tools", "python-tools"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"a JSON list for the template's {name}")
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `bench`."""
+    _add_model(parser, linear=False)
+    parser.add_argument(
+        "--prompts", type=int, nargs="+", default=[128, 512, 1024], metavar="TOKENS", help="of the prompts"
+    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8], metavar="N", help="texts at once")
+    parser.add_argument("--new", type=int, default=32, metavar="TOKENS", help="that each text gets (default: 32)")
+    parser.add_argument(
+        "--against", nargs="+", default=[], choices=PEERS, help="compare with these, on the same weights"
+    )
+    parser.add_argument("--streams", type=int, default=0, metavar="N", help="clients of the server at once")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this document")
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +95,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def run_options(given: argparse.Namespace) -> RunOptions:
     """Give how to run the model."""
-    return RunOptions(given.linear, given.context, given.provider, given.plan)
+    return RunOptions(getattr(given, "linear", False), given.context, given.provider, given.plan)
 
 
 def serve_options(given: argparse.Namespace) -> ServeOptions:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import uvicorn
 
 from runtime.continuation import Continuation, Piece
 from runtime.model import Model
 from runtime.sampling import Logits
 from runtime.serve_options import ServeOptions
 from runtime.server.app import create_app
+from runtime.server.background import in_background
 from runtime.server.service import Service
 
 END = 503
@@ -34,18 +32,9 @@ class Running:
 @contextmanager
 def serving(model: Model, options: ServeOptions | None = None) -> Iterator[Running]:
     """Serve an entered model until the end of the block."""
-    with Service(model, options or ServeOptions(slots=4, max_queue=8, chunk=64)) as service:
-        server = uvicorn.Server(uvicorn.Config(create_app(service), "127.0.0.1", 0, log_level="error"))
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            yield Running(service, f"http://127.0.0.1:{port}")
-        finally:
-            server.should_exit = True
-            thread.join()
+    options = options or ServeOptions(slots=4, max_queue=8, chunk=64)
+    with Service(model, options) as service, in_background(create_app(service)) as url:
+        yield Running(service, url)
 
 
 def scripted(model: Model, answers: Sequence[str]) -> type[Continuation]:

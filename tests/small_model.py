@@ -29,7 +29,9 @@ SMALL = {
     "num_hidden_layers": 4,
     "no_rope_layers": [1, 0, 1, 0],
     "max_position_embeddings": 4096,
+    "bos_token_id": None,
     "eos_token_id": 499,
+    "pad_token_id": 501,
 }
 CAPACITY = 192
 CHUNK, ROWS = 32, 3

@@ -1,0 +1,147 @@
+"""Other ways to run the same weights, to compare with: Transformers' own generate, and onnxruntime-genai.
+
+onnxruntime-genai is no dependency of the project (its package asks for another build of ONNX Runtime): `pip install
+--no-deps onnxruntime-genai` lets it use the one that is here. Its builder knows no SmolLM3, so it gets the weights as a
+Llama, which is the same model where every layer is rotated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from artifacts.config import ModelConfig
+from artifacts.errors import refuse
+from runtime.model import Model
+from runtime.settings import Settings
+
+Times = tuple[float, float]
+"""Seconds to the first token, and from there to the last."""
+
+
+@dataclass
+class Subject:
+    """Something that continues a prompt greedily.
+
+    Attributes:
+        name: for the table.
+        run: takes ids and a number of new tokens.
+        first: best seconds to the first token.
+        rest: best seconds of the further tokens.
+    """
+
+    name: str
+    run: Callable[[Sequence[int], int], Times]
+    first: float = float("inf")
+    rest: float = float("inf")
+
+    def round(self, prompt: Sequence[int], new: int) -> None:
+        """Run once and keep the best times."""
+        first, rest = self.run(prompt, new)
+        self.first, self.rest = min(self.first, first), min(self.rest, rest)
+
+
+def ours(name: str, model: Model) -> Subject:
+    """The project's own generator over an entered model."""
+
+    def run(prompt: Sequence[int], new: int) -> Times:
+        times = [time.perf_counter()]
+        for _ in model.generator().stream(list(prompt), Settings(max_tokens=new, ignore_stop_ids=True)):
+            times.append(time.perf_counter())
+        return times[1] - times[0], times[-1] - times[1]
+
+    return Subject(name, run)
+
+
+def transformers(checkpoint: Path) -> Subject:
+    """Transformers' generate, in FP32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+
+    def seconds(ids: Any, new: int) -> float:
+        begin = time.perf_counter()
+        with torch.inference_mode():
+            model.generate(ids, max_new_tokens=new, min_new_tokens=new, do_sample=False)
+        return time.perf_counter() - begin
+
+    def run(prompt: Sequence[int], new: int) -> Times:
+        ids = torch.tensor([list(prompt)])
+        first = seconds(ids, 1)
+        return first, seconds(ids, new) - first
+
+    return Subject("transformers", run)
+
+
+def genai(checkpoint: Path, config: ModelConfig, folder: Path) -> Subject:
+    """onnxruntime-genai in FP32, its graph made in a folder.
+
+    Raises:
+        StageError: it is not installed, or the model has NoPE layers, which it cannot build.
+    """
+    if find_spec("onnxruntime_genai") is None:
+        raise refuse("onnxruntime-genai is not installed", remedy="pip install --no-deps onnxruntime-genai==0.18.0")
+    if config.nope_layers:
+        raise refuse("onnxruntime-genai cannot build NoPE layers", found=f"layers {config.nope_layers}")
+    library = import_module("onnxruntime_genai")
+    source, made = folder / "llama", folder / "genai"
+    _as_llama(checkpoint, source)
+    places = ["-i", str(source), "-o", str(made), "-c", str(folder / "cache")]
+    command = [
+        sys.executable,
+        "-m",
+        "onnxruntime_genai.models.builder",
+        *places,
+        "-m",
+        "llama",
+        "-p",
+        "fp32",
+        "-e",
+        "cpu",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    model = library.Model(str(made))
+
+    def run(prompt: Sequence[int], new: int) -> Times:
+        length = len(prompt) + new
+        parameters = library.GeneratorParams(model)
+        parameters.set_search_options(max_length=length, min_length=length, do_sample=False)
+        generator = library.Generator(model, parameters)
+        begin = time.perf_counter()
+        generator.append_tokens(list(prompt))
+        generator.generate_next_token()
+        first = time.perf_counter()
+        for _ in range(new - 1):
+            generator.generate_next_token()
+        return first - begin, time.perf_counter() - first
+
+    return Subject("onnxruntime-genai", run)
+
+
+def _as_llama(checkpoint: Path, folder: Path) -> None:
+    """Lay the checkpoint out as a Llama: the same files, another config."""
+    folder.mkdir(parents=True)
+    for path in checkpoint.iterdir():
+        if path.name != "config.json" and path.is_file():
+            try:
+                os.link(path, folder / path.name)
+            except OSError:
+                shutil.copy(path, folder / path.name)
+    raw = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    raw |= {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    raw |= {"rope_theta": raw["rope_parameters"]["rope_theta"], "rope_scaling": None}
+    raw["head_dim"] = raw["hidden_size"] // raw["num_attention_heads"]
+    for name in [name for name in raw if "no_rope" in name or name in ("rope_parameters", "layer_types")]:
+        del raw[name]
+    (folder / "config.json").write_text(json.dumps(raw), encoding="utf-8")
