@@ -122,12 +122,12 @@ def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
         loaded(Model(given.model, replace(chosen, linear=True))) as linear,
     ):
         single = ours("one", model)
-        prompts = [_prompt(model)[:128]] * given.streams
+        prompts = [_prompt(model)[: PROMPT // 4]] * given.streams
         for _ in range(ROUNDS):
             single.round(prompts[0], NEW)
             one.append((NEW - 1) / single.rest)
             many.append(concurrent(linear, prompts, NEW))
-        title = f"Streams of 128 tokens in and {NEW} out, at a context of {linear.context}"
+        title = f"Streams of {len(prompts[0])} tokens in and {NEW} out, at a context of {linear.context}"
     rows = [
         ("one, concatenated cache", f"{max(one):.1f}", "1.00"),
         (f"{given.streams} through the server", f"{max(many):.1f}", f"{max(many) / max(one):.2f}"),

@@ -43,7 +43,11 @@ def test_rows_of_every_length_and_batch_that_fit(tmp_path: Path) -> None:
     assert len(rows[0].cells()) == len(Row.HEADER)
 
 
-def test_the_command_writes_its_tables_between_the_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_tables_between_the_marks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.terminal_bench.PROMPT", 64)
+    monkeypatch.setattr("runtime.terminal_bench.NEW", 8)
     folder, document = write_small_model(tmp_path / "small"), tmp_path / "benchmarks.md"
     document.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     arguments = ["bench", str(folder.root), "--context", "700", "--prompts", "16", "--batches", "1", "2", "--new", "4"]
@@ -54,7 +58,7 @@ def test_the_command_writes_its_tables_between_the_marks(tmp_path: Path, capsys:
     assert "old" not in text
     for part in ("| concatenated | 16 | 1 |", "| linear | 16 | 2 |", "greedily", "2 through the server"):
         assert part in text
-    assert "Streams of 128 tokens in and 64 out" in capsys.readouterr().out
+    assert "Streams of 16 tokens in and 8 out" in capsys.readouterr().out
 
 
 def test_a_subject_keeps_its_best_round() -> None:
