@@ -89,6 +89,11 @@ class Checkpoint:
             )
         return cls.of_folder(Path(origin))
 
+    @property
+    def title(self) -> str:
+        """The checkpoint in a few words: kind, origin and revision, without what is in it."""
+        return f"{self.kind} {self.origin}" + (f" at {self.revision}" if self.revision else "")
+
     @cached_property
     def raw_config(self) -> dict[str, Any]:
         """The checkpoint's config.json as it is."""

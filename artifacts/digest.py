@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,7 +76,8 @@ class Digests:
             temporary.replace(self._path)
         except OSError:
             # A memory that cannot be written costs time, never correctness.
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
 
 
 def _stamp(path: Path) -> list[int | str]:

@@ -63,8 +63,8 @@ _SMALL = {
 PRESETS: dict[str, dict[str, Any]] = {
     # The irregular NoPE list cannot be mistaken for "every fourth layer".
     "tiny": _config(8, (1, 4, 5), hidden_size=128, head_dim=32, **_SMALL),
-    # head_dim 128, as in the 3B model, shows faults of the score scale that head_dim 64 hides.
-    "tiny-d128": _config(4, (0, 2), hidden_size=256, head_dim=128, **_SMALL),
+    # head_dim 128, as in the 3B model, shows faults of the score scale that head_dim 64 hides. No other axis is 640.
+    "tiny-d128": _config(4, (0, 2), hidden_size=256, head_dim=128, **{**_SMALL, "vocab_size": 640}),
     "smollm3-3b": _config(
         36,
         tuple(range(3, 36, 4)),

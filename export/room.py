@@ -17,20 +17,20 @@ _ROTARY_BYTES = 12
 
 
 def check_owner(folder: ModelFolder, checkpoint: Checkpoint) -> None:
-    """Refuse a model folder that holds another checkpoint; the same folder or repository may be exported again.
+    """Refuse a model folder that holds another checkpoint; the same local folder may be exported again when it changed.
 
     Raises:
-        StageError: another kind or origin of checkpoint lies there.
+        StageError: another kind, origin or revision of checkpoint lies there.
     """
     if not (folder.onnx / "export.manifest.json").is_file():
         return
     record = folder.export_manifest().checkpoint
-    there = (record.get("kind"), record.get("origin"))
-    if there != (checkpoint.kind, checkpoint.origin):
+    there = Checkpoint(record["kind"], record["origin"], record.get("revision"))
+    if there.title != checkpoint.title:
         raise refuse(
             f"{folder.root} already holds another checkpoint",
-            expected=f"{checkpoint.kind} {checkpoint.origin}",
-            found=f"{record.get('kind')} {record.get('origin')}",
+            expected=checkpoint.title,
+            found=there.title,
             remedy=f"give another NAME (--name), or remove {folder.root}",
         )
 

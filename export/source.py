@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from artifacts.checkpoint import Checkpoint, CheckpointKind
+from artifacts.checkpoint import Checkpoint
 from artifacts.errors import StageError, refuse
 from artifacts.random_model import PREFIX
 
@@ -39,7 +39,7 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
                 found=f"MODEL={model} REVISION={revision}",
                 remedy="leave out REVISION (--revision)",
             )
-        return _of_folder(Path(model).expanduser()) if is_folder else Checkpoint.random(model)
+        return Checkpoint.of_folder(Path(model).expanduser()) if is_folder else Checkpoint.random(model)
     if not _REPOSITORY.fullmatch(model):
         raise refuse(
             f"there is no model {model!r}",
@@ -50,17 +50,13 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
     return _of_hub(model, revision or PINNED.get(model, "main"))
 
 
-def _of_folder(folder: Path) -> Checkpoint:
-    return Checkpoint.of_folder(folder)
-
-
 def _of_hub(repository: str, revision: str) -> Checkpoint:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
 
-    kind: CheckpointKind = "hub"
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED)))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HfHubHTTPError) as error:
         raise _unreachable(repository, revision, error) from error
     resolved = folder.name
     if not _HEX40.fullmatch(resolved):
@@ -70,7 +66,7 @@ def _of_hub(repository: str, revision: str) -> Checkpoint:
             found=str(folder),
             remedy="remove it from the hub's cache and export again",
         )
-    return Checkpoint(kind, repository, resolved, folder)
+    return Checkpoint("hub", repository, resolved, folder)
 
 
 def _unreachable(repository: str, revision: str, error: Exception) -> StageError:

@@ -14,9 +14,11 @@ from artifacts.errors import StageError
 from artifacts.writing import Writing
 
 
-def write(folder: Path, text: str) -> None:
+def write(folder: Path, text: str, error: Exception | None = None) -> None:
     with Writing(folder) as writing:
         writing.path("a").write_text(text)
+        if error is not None:
+            raise error
         writing.path("b").write_text(text)
 
 
@@ -31,16 +33,14 @@ def test_all_files_appear_at_the_end(tmp_path: Path) -> None:
 
 def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     write(tmp_path, "old")
-    with pytest.raises(KeyError), Writing(tmp_path) as writing:
-        writing.path("a").write_text("new")
-        raise KeyError
+    with pytest.raises(KeyError):
+        write(tmp_path, "new", KeyError())
     assert contents(tmp_path) == {"a": "old", "b": "old"}
 
 
 def test_a_full_disk_is_named_with_its_remedy(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="larger disk"), Writing(tmp_path) as writing:
-        writing.path("a").write_text("half")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(StageError, match="larger disk"):
+        write(tmp_path, "half", OSError(errno.ENOSPC, "No space left on device"))
     assert contents(tmp_path) == {}
 
 

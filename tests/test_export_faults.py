@@ -1,0 +1,205 @@
+"""What goes wrong while exporting: one message, exit code 2, and what was there before is there still.
+
+Tracing has no part in these faults, so graphs and tables are stand-ins here and a run takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from checkpoint_folder import small_config, tensors_of, write_checkpoint
+
+from artifacts import names
+from artifacts.digest import HashingFile
+from artifacts.errors import StageError
+from artifacts.layout import DATA_FILE, ROTARY_FILE
+from export import pipeline, rotary, skeleton
+from export.options import ExportOptions
+from export.pipeline import OnnxModel, export_onnx
+
+STAND_INS = """
+from pathlib import Path
+import onnx
+from export import pipeline, rotary, skeleton
+def tables(path, model, config):
+    path.write_bytes(b"tables")
+    return "0" * 64, {}
+skeleton.untouched_model = lambda raw, config: None
+rotary.write = tables
+pipeline._make_graphs = lambda model, checkpoint, progress: {"export.onnx": onnx.ModelProto()}
+"""
+
+
+@pytest.fixture
+def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs and tables that cost nothing."""
+
+    def tables(path: Path, model: object, config: object) -> tuple[str, dict[str, Any]]:
+        path.write_bytes(b"tables")
+        return "0" * 64, {}
+
+    monkeypatch.setattr(skeleton, "untouched_model", lambda raw, config: None)
+    monkeypatch.setattr(rotary, "write", tables)
+    monkeypatch.setattr(pipeline, "_make_graphs", lambda *given: {"export.onnx": onnx.ModelProto()})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A good checkpoint."""
+    return write_checkpoint(tmp_path / "source", small_config())
+
+
+def export(source: Path, out: Path) -> OnnxModel:
+    return export_onnx(ExportOptions(str(source), out, name="model"))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file but the memory of digests."""
+    return {str(path): path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name[0] != "."}
+
+
+def test_missing_reshaped_and_unexpected_tensors_are_all_named(tmp_path: Path) -> None:
+    tensors = tensors_of(small_config())
+    query, key = (names.layer(0, f"{part}.weight") for part in (names.Q_PROJ, names.K_PROJ))
+    del tensors[query]
+    tensors[key] = torch.zeros(3, 5)
+    tensors["model.layers.2.mlp.up_proj.weight"] = torch.zeros(2)
+    source = write_checkpoint(tmp_path / "source", small_config(), tensors)
+    with pytest.raises(StageError) as caught:
+        export(source, tmp_path / "out")
+    assert [problem.what for problem in caught.value.problems] == [
+        f"tensor {query} is missing",
+        f"tensor {key} has another shape",
+        "tensor model.layers.2.mlp.up_proj.weight is unexpected",
+    ]
+    assert contents(tmp_path / "out") == {}
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_a_stored_tied_head_must_be_the_embedding(tmp_path: Path) -> None:
+    tensors = tensors_of(small_config())
+    tensors[names.HEAD_WEIGHT] = tensors[names.EMBEDDING_WEIGHT].clone()
+    assert export(write_checkpoint(tmp_path / "good", small_config(), tensors), tmp_path / "out").manifest
+    tensors[names.HEAD_WEIGHT][7, 7] += 1
+    with pytest.raises(StageError, match="is not the embedding"):
+        export(write_checkpoint(tmp_path / "bad", small_config(), tensors), tmp_path / "out2")
+
+
+def test_a_loaded_model_that_differs_from_the_config_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: Transformers reads the NoPE list and theta otherwise than we do."""
+    from artifacts.config import ModelConfig
+
+    raw = small_config()
+    other = ModelConfig.from_raw({**raw, "no_rope_layers": [0, 1], "rope_theta": 1e4})
+    with pytest.raises(StageError) as caught:
+        skeleton.untouched_model(raw, other)
+    assert [problem.what.rpartition(": ")[2] for problem in caught.value.problems] == [
+        "which layers rotate",
+        "rope parameters",
+    ]
+
+
+def test_rotary_tables_of_another_theta_are_refused(tmp_path: Path) -> None:
+    from artifacts.config import ModelConfig
+
+    raw = small_config()
+    model = skeleton.untouched_model(raw, ModelConfig.from_raw(raw))
+    with pytest.raises(StageError, match="rotary tables"):
+        rotary.write(tmp_path / "r", model, ModelConfig.from_raw({**raw, "rope_theta": 4.99e6}))
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_another_checkpoint_under_the_same_name_is_refused(source: Path, tmp_path: Path) -> None:
+    export(source, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    other = write_checkpoint(tmp_path / "other", small_config())
+    with pytest.raises(StageError, match="already holds another checkpoint"):
+        export(other, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_the_same_folder_with_other_weights_is_exported_again(source: Path, tmp_path: Path) -> None:
+    first = export(source, tmp_path / "out")
+    assert export(source, tmp_path / "out").was_current
+    tensors = tensors_of(small_config())
+    tensors[names.EMBEDDING_WEIGHT][0, 0] += 1
+    write_checkpoint(source, small_config(), tensors)
+    again = export(source, tmp_path / "out")
+    assert not again.was_current
+    assert again.manifest.facts["data_sha256"] != first.manifest.facts["data_sha256"]
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_a_disk_that_fills_up_leaves_what_was_there(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(source, tmp_path / "out")
+    (tmp_path / "out" / "model" / "onnx" / "config.json").write_text("{}")
+    before = contents(tmp_path / "out")
+    written = HashingFile.write
+
+    def full(self: HashingFile, data: bytes | memoryview) -> None:
+        if len(data) > 60_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(self, data)
+
+    monkeypatch.setattr(HashingFile, "write", full)
+    with pytest.raises(StageError, match=r"No space left(.|\n)*larger disk"):
+        export(source, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    monkeypatch.undo()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte; skipped where this user may not mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_without_room_is_refused_before_the_work(source: Path, small_disk: Path) -> None:
+    with pytest.raises(StageError, match="too little room"):
+        export(source, small_disk)
+    assert contents(small_disk) == {}
+
+
+def test_an_output_folder_that_is_a_file_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(StageError, match="cannot be written"):
+        export(source, tmp_path / "out")
+
+
+def test_a_killed_run_leaves_what_was_there_and_the_next_one_completes(source: Path, tmp_path: Path) -> None:
+    program = f"""{STAND_INS}
+import os, signal, sys
+from export import data_file
+from export.options import ExportOptions
+if sys.argv[3] == "kill":
+    data_file.Rounding.round = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+pipeline.export_onnx(ExportOptions(sys.argv[1], Path(sys.argv[2]), name="model"))
+"""
+
+    def run(how: str) -> int:
+        return subprocess.run([sys.executable, "-c", program, str(source), str(tmp_path / "out"), how]).returncode
+
+    assert run("kill") == -9
+    assert contents(tmp_path / "out") == {}
+    assert list((tmp_path / "out" / "model" / "onnx").iterdir()), "a killed run leaves hidden files"
+    assert run("complete") == 0
+    files = {path.name for path in (tmp_path / "out" / "model" / "onnx").iterdir()}
+    made = {DATA_FILE, ROTARY_FILE, "export.onnx", "config.json", pipeline.MANIFEST}
+    assert files == made

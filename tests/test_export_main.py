@@ -1,0 +1,68 @@
+"""The command line: help and "up to date" without torch, refusals with exit code 2, the table on stdout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from checkpoint_folder import small_config
+
+from artifacts.layout import ModelFolder
+from export.__main__ import main
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "export", *arguments], capture_output=True, text=True)
+
+
+def test_up_to_date_comes_within_five_seconds_and_without_torch(exported: ModelFolder) -> None:
+    program = (
+        "import sys; from export.__main__ import main; main(sys.argv[1:])\n"
+        "print(sorted({'torch', 'transformers', 'onnx'} & set(sys.modules)))"
+    )
+    arguments = ["--model", "random:tiny-d128", "--out", str(exported.root.parent)]
+    start = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert time.monotonic() - start < 5
+    assert ended.stdout.splitlines() == [f"up to date: {exported.onnx}", "[]"]
+
+
+def test_help_says_what_model_may_be() -> None:
+    ended = run("--help")
+    assert ended.returncode == 0
+    assert "random:tiny" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "random:tiny", "--fast"], "unrecognized arguments: --fast"),
+        (["--mod", "random:tiny"], "--model"),
+        (["--model", "random:huge"], "there is no random model 'huge'"),
+        (["--model", "./nowhere"], "there is no model './nowhere'"),
+        (["--model", "random:tiny", "--name", "../x"], "no plain folder name"),
+    ],
+)
+def test_refusals_end_with_two_and_say_what_to_do(arguments: list[str], message: str) -> None:
+    ended = run(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert message in ended.stderr
+    assert "do:" in ended.stderr
+
+
+def test_all_faults_of_a_config_are_printed_before_any_work(tmp_path: Path) -> None:
+    faulty = small_config(model_type="llama", hidden_act="relu", no_rope_layers=[1])
+    (tmp_path / "config.json").write_text(json.dumps(faulty))
+    ended = run("--model", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert ended.returncode == 2
+    assert ended.stderr.count("error:") == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_main_gives_done(exported: ModelFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "random:tiny-d128", "--out", str(exported.root.parent)]) == 0
+    assert capsys.readouterr().out.startswith("up to date")

@@ -1,0 +1,83 @@
+"""MODEL is resolved without the network where it can be, and refused in one message where it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkpoint_folder import cache_as_hub, small_config, tensors_of, write_checkpoint
+from huggingface_hub import constants
+
+from artifacts.checkpoint import Checkpoint
+from artifacts.digest import Digests
+from artifacts.errors import StageError
+from export.source import FETCHED, PINNED, resolve
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub's client, and no network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint on disk."""
+    return write_checkpoint(tmp_path / "checkpoint", small_config(), shards=2)
+
+
+def test_a_folder_and_a_random_model() -> None:
+    assert resolve("random:tiny").kind == "random"
+    assert resolve("tests") == Checkpoint.of_folder(Path("tests"))
+
+
+@pytest.mark.parametrize("model", ["random:tiny", "tests"])
+def test_a_revision_of_what_has_none_is_refused(model: str) -> None:
+    with pytest.raises(StageError, match="leave out REVISION"):
+        resolve(model, "main")
+
+
+@pytest.mark.parametrize("model", ["", "nowhere", "a/b/c", "./absent", "../x/..", "a b/c"])
+def test_what_is_neither_folder_nor_hub_id_is_refused(model: str) -> None:
+    with pytest.raises(StageError, match="there is no model"):
+        resolve(model or "''")
+
+
+def test_the_pinned_revision_is_taken_from_the_cache(cache: Path, folder: Path) -> None:
+    repository, revision = next(iter(PINNED.items()))
+    snapshot = cache_as_hub(cache, repository, revision, folder)
+    assert resolve(repository) == Checkpoint("hub", repository, revision, snapshot)
+
+
+def test_main_and_a_branch_become_forty_hex_digits(cache: Path, folder: Path) -> None:
+    cache_as_hub(cache, "me/main-model", REVISION, folder, ref="main")
+    cache_as_hub(cache, "me/branch-model", REVISION, folder, ref="dev")
+    assert resolve("me/main-model").revision == REVISION
+    assert resolve("me/branch-model", "dev").revision == REVISION
+    assert resolve("me/branch-model", REVISION).revision == REVISION
+
+
+def test_a_snapshot_of_links_is_a_source_by_id_and_by_path(cache: Path, folder: Path, tmp_path: Path) -> None:
+    snapshot = cache_as_hub(cache, "me/model", REVISION, folder, ref="main")
+    expected = tensors_of(small_config())
+    for checkpoint in (resolve("me/model"), resolve(str(snapshot))):
+        weights = checkpoint.weights()
+        assert all(weights.tensor(name).equal(tensor) for name, tensor in expected.items())
+        again = Checkpoint.from_identity(checkpoint.identity(Digests(tmp_path)))
+        assert again == checkpoint
+
+
+def test_what_the_cache_lacks_is_refused_with_the_way_out(cache: Path) -> None:
+    with pytest.raises(StageError, match=r"could not be fetched(.|\n)*hf auth login"):
+        resolve("me/absent")
+    with pytest.raises(StageError, match="not in the hub's local cache"):
+        Checkpoint.from_identity({"kind": "hub", "origin": "me/absent", "revision": REVISION})
+
+
+def test_no_pickle_and_no_code_is_fetched() -> None:
+    names = ["pytorch_model.bin", "modeling_x.py", "model.pt", "onnx/model.onnx", "README.md"]
+    assert not [name for name in names for pattern in FETCHED if Path(name).match(pattern)]
