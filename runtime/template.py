@@ -77,7 +77,8 @@ class ChatTemplate:
             StageError: the template refuses the conversation, or leaves out something of it (everything is named).
         """
         tools = tools or Tools()
-        given = {**(keywords or {}), **tools.keywords(), **({} if thinking is None else {"enable_thinking": thinking})}
+        known = tools.keywords() if "tools" in self.variables else tools.as_xml_tools().keywords()
+        given = {**(keywords or {}), **known, **({} if thinking is None else {"enable_thinking": thinking})}
         self._judge_keywords(given)
         turns = [self._turn(message, tools) for message in messages]
         text = self._apply(turns, given, add_generation_prompt=True)

@@ -40,6 +40,11 @@ class Tools:
         given = {"tools": self.tools, "xml_tools": self.xml_tools, "python_tools": self.python_tools}
         return {name: list(tools) for name, tools in given.items() if tools}
 
+    def as_xml_tools(self) -> Tools:
+        """Give the same tools without the keyword `tools`, which earlier templates of SmolLM3 do not know."""
+        unwrapped = [_function(tool) for tool in self.tools]
+        return Tools((), [*unwrapped, *self.xml_tools], self.python_tools)
+
     @property
     def names(self) -> list[str]:
         """Names of all tools, in order."""

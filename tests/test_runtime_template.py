@@ -138,10 +138,16 @@ def test_what_the_template_leaves_out_is_an_error(messages: list[dict[str, Any]]
 
 
 def test_a_tool_that_the_template_leaves_out_is_an_error() -> None:
-    with pytest.raises(StageError, match="no use for tools"):
+    with pytest.raises(StageError, match="no use for xml_tools"):
         render([user()], CHATML, tools=Tools(tools=[WEATHER]))
     with pytest.raises(StageError, match="leaves out a tool"):
         render([system("Just this. /system_override"), user()], tools=Tools(tools=[WEATHER]))
+
+
+def test_a_template_that_knows_only_xml_tools_gets_those() -> None:
+    source = "{{ xml_tools | tojson }}" + CHATML
+    tools = Tools(tools=[{"type": "function", "function": WEATHER}])
+    assert render([user()], source, tools=tools).text.startswith('[{"name": "get_weather"')
 
 
 def test_a_templates_own_refusal_is_told() -> None:
