@@ -33,6 +33,7 @@ CONFIG: dict[str, Any] = {
     "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
     "no_rope_layers": [1, 0],
     "hidden_act": "silu",
+    "pad_token_id": 0,
     "tie_word_embeddings": True,
 }
 TYPES = {

@@ -43,6 +43,7 @@ CONFIG = ModelConfig.from_raw(
         "rope_theta": 10000.0,
         "no_rope_layers": [1, 0, 1],
         "hidden_act": "silu",
+        "pad_token_id": 0,
     }
 )
 

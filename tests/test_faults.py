@@ -6,9 +6,11 @@ The model: 3 layers, head_dim 32, sharp random weights, NoPE in the middle. A ri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -99,3 +101,66 @@ def row(fault: Fault, found: LayerFindings) -> str:
     """One row of the table in the document."""
     assert found.first is not None
     return f"| {fault.name} | {fault.place} | {fault.kind} | `{found.first.name}` | {found.first.words} |"
+
+
+def plain(hand: Hand, tmp_path: Path, edit: Callable[[onnx.ModelProto], None], *, raw: bool = False) -> Graphs:
+    """Write the graphs with a twin that is edited; the reference's graph too, if asked for."""
+    paths = {}
+    for name, path in (("raw_twin", hand.graphs.raw_twin), ("twin", hand.graphs.twin)):
+        model = onnx.load(str(path), load_external_data=False)
+        if raw or name == "twin":
+            edit(model)
+        paths[name] = hand.graphs.twin.parent / f"{tmp_path.name}_{name}.onnx"
+        paths[name].write_bytes(model.SerializeToString())
+    return Graphs(paths["raw_twin"], paths["twin"], hand.graphs.network)
+
+
+def test_nan_on_both_sides_is_a_no(hand: Hand, tmp_path: Path) -> None:
+    def break_it(model: onnx.ModelProto) -> None:
+        editor = Editor(model, hand.config)
+        editor.after("model.layers.1.mlp.down_proj", "Mul", editor.constant("fault.nan", np.nan))
+
+    graphs = plain(hand, tmp_path, break_it, raw=True)
+    comparison = replace(hand.comparison, reference=Record(tmp_path / "reference"))
+    run_reference(comparison, graphs.raw_twin)
+    found = judge_graphs(comparison, graphs, Record(tmp_path / "network"))
+    assert found.first is not None
+    assert found.first.name == "model.layers.1.mlp.down_proj"
+    assert "values not finite, the reference" in found.first.words
+
+
+def test_a_renamed_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
+    def rename(model: onnx.ModelProto) -> None:
+        Editor(model, hand.config).rename({"present.1.key": "cache.1.key"})
+        next(value for value in model.graph.output if value.name == "present.1.key").name = "cache.1.key"
+
+    found = judge_graphs(hand.comparison, plain(hand, tmp_path, rename), Record(tmp_path))
+    assert found.first is not None
+    assert (found.first.name, found.first.pattern) == ("present.1.key", "bookkeeping")
+    assert "present.1.key is missing" in found.first.words
+    assert any("output cache.1.key is not of the contract" in reason for reason in found.reasons)
+
+
+def test_a_missing_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
+    def drop(model: onnx.ModelProto) -> None:
+        model.graph.output.remove(next(value for value in model.graph.output if value.name == "present.1.key"))
+
+    found = judge_graphs(hand.comparison, plain(hand, tmp_path, drop), Record(tmp_path))
+    assert any("output present.1.key is missing" in reason for reason in found.reasons)
+
+
+def test_zero_prompts_are_a_no(hand: Hand, tmp_path: Path) -> None:
+    found = judge_graphs(replace(hand.comparison, calls=()), hand.graphs, Record(tmp_path))
+    assert not found.verdict
+    assert "nothing was compared" in found.reasons
+
+
+def test_a_reference_of_another_length_is_a_no(hand: Hand, tmp_path: Path) -> None:
+    shorter = calls(hand.config, (Row("one row", ((269,),), ("prefill of 270",)),))
+    other = replace(hand.comparison, calls=shorter, reference=Record(tmp_path / "reference"))
+    run_reference(other, hand.graphs.raw_twin)
+    asked = replace(other, calls=hand.comparison.calls[:1])
+    found = judge_graphs(asked, hand.graphs, Record(tmp_path / "network"))
+    assert found.first is not None
+    assert (found.first.name, found.first.pattern) == ("model.embed_tokens", "bookkeeping")
+    assert "has shape (1, 270, 128), expected (1, 269, 128)" in found.first.words

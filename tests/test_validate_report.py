@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.layer_findings import RIGHT
 from tests.numpy_session import CONFIG
 from validate.certificate import Movement
 from validate.findings import Check, Findings, Noise
@@ -45,6 +46,7 @@ def report(tmp_path: Path) -> Report:
         {runner.name: "Hi [you]" for runner in RUNNERS},
         (PlanState("tensorrt_rtx-1.7.1-sm89", ()),),
         tmp_path,
+        RIGHT,
     )
 
 
@@ -57,7 +59,7 @@ def wrong(report: Report, number: int, check: Check) -> Report:
 
 def test_everything_right_is_a_yes(report: Report) -> None:
     assert report.verdict
-    assert report.compared == (4 * 7, 4 * 100)
+    assert report.compared == (6 * 7, 6 * 100)
 
 
 def test_one_problem_of_any_runner_is_a_no(report: Report) -> None:
@@ -68,7 +70,7 @@ def test_one_problem_of_any_runner_is_a_no(report: Report) -> None:
 
 
 def test_a_runner_that_is_missing_is_a_no(report: Report) -> None:
-    assert replace(report, findings=report.findings[:-1]).problems == ["model_linear_fp32 was not examined"]
+    assert replace(report, findings=report.findings[:-1]).problems == [f"{RUNNERS[-1].name} was not examined"]
     assert not replace(report, findings=()).verdict
 
 

@@ -15,7 +15,7 @@ from artifacts.errors import StageError
 from tests.numpy_session import CONFIG
 from validate import supervision
 from validate.findings import Check, Findings
-from validate.runners import RUNNERS, Runner
+from validate.runners import RUNNERS
 from validate.supervision import check_memory, death, run_all, supervise
 from validate.worker import Order
 
@@ -34,8 +34,8 @@ def worker_runs(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
     def replace(code: str) -> None:
         @contextmanager
-        def start(order: Order, runner: Runner, stderr: int) -> Iterator[subprocess.Popen[str]]:
-            command = [sys.executable, "-c", code, str(order.findings(runner.name))]
+        def start(order: Order, name: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
+            command = [sys.executable, "-c", code, str(order.findings(name))]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
             yield process
             process.kill()
@@ -65,7 +65,7 @@ def test_a_killed_worker_is_named_with_its_signal(order: Order, worker_runs: Rep
 
 @pytest.mark.parametrize("sign", ["std::bad_alloc", "MemoryError", "DefaultCPUAllocator: not enough memory: 12 GB"])
 def test_memory_that_ran_out_is_called_so(sign: str) -> None:
-    assert "ran out of memory" in str(death(RUNNERS[0], 1, f"Traceback\n{sign}\n"))
+    assert "ran out of memory" in str(death("model", 1, f"Traceback\n{sign}\n"))
 
 
 def test_any_other_death_quotes_what_the_worker_said(order: Order, worker_runs: Replace) -> None:
@@ -76,7 +76,7 @@ def test_any_other_death_quotes_what_the_worker_said(order: Order, worker_runs: 
 
 
 def test_a_segmentation_fault_is_not_blamed_on_memory() -> None:
-    message = str(death(RUNNERS[0], -signal.SIGSEGV, ""))
+    message = str(death("model", -signal.SIGSEGV, ""))
     assert "SIGSEGV" in message
     assert "memory runs out" not in message
 

@@ -14,6 +14,7 @@ import pytest
 from artifacts.command import COULD_NOT, DONE, VERDICT_NO
 from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
+from tests.layer_findings import RIGHT
 from validate import Options, validate, validation
 from validate.__main__ import main
 from validate.findings import Check, Findings
@@ -47,6 +48,7 @@ def wrong(*ignored: object) -> list[Findings]:
 
 @pytest.fixture
 def runners_find(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[Findings]]], None]:
+    monkeypatch.setattr("validate.supervision.run_layers", lambda *ignored: RIGHT)
     return lambda found: monkeypatch.setattr("validate.supervision.run_all", found)
 
 
@@ -61,8 +63,8 @@ def test_a_yes_is_written_with_its_manifest_and_is_up_to_date(folder: ModelFolde
     written = {path.name for path in report.folder.iterdir()}
     assert written == {"report.json", "manifest.json"}
     manifest = json.loads((report.folder / "manifest.json").read_text())
-    assert manifest["facts"] == {"verdict": "yes", "tensors": 28, "elements": 400}
-    assert manifest["options"] == {"prompt": Options().prompt, "tokens": 32}
+    assert manifest["facts"] == {"verdict": "yes", "tensors": 42, "elements": 600}
+    assert manifest["options"] == {"prompt": Options().prompt, "tokens": 32, "layers": "named"}
     assert [path.name for path in (folder.root / "validate").iterdir()] == [report.folder.name]
     before = {path: path.read_bytes() for path in report.folder.iterdir()}
     again = validate(folder.root)
@@ -159,8 +161,8 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_whole_stage_says_yes_to_a_model_that_is_right(folder: ModelFolder) -> None:
-    """Needs a minute: six runners in processes of their own."""
+    """Needs a minute: ten runners and the layers in processes of their own."""
     done = run_command(str(folder.root), "--tokens", "8")
     assert done.returncode == DONE, done.stderr
     assert "verdict: yes" in done.stdout
-    assert done.stderr.count("validate: ") == len(RUNNERS)
+    assert done.stderr.count("validate: ") == len(RUNNERS) + 1

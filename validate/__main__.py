@@ -18,8 +18,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("model", type=Path, help="the model's folder, OUT/<model>")
     parser.add_argument("--prompt", default=Options.prompt, help="text to continue greedily (default: %(default)r)")
     parser.add_argument("--tokens", type=int, default=Options.tokens, help="tokens to choose (default: %(default)s)")
+    parser.add_argument(
+        "--layers",
+        default=Options.layers,
+        help="compared layer by layer: named tensors of every layer, all (every tensor), layers such as 3,7, or "
+        "tensors by name (default: %(default)s)",
+    )
     given = parser.parse_args(arguments)
-    report = validate(given.model, Options(given.prompt, given.tokens))
+    report = validate(given.model, Options(given.prompt, given.tokens, given.layers))
 
     from validate.table import show
 

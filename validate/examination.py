@@ -60,7 +60,7 @@ class Examination:
         """
         findings = Findings(runner.name, runner.role.value)
         if runner.form is not None:
-            findings.checks.append(check_signature(self.config, runner.form, session))
+            findings.checks.append(check_signature(self.config, runner.form, session, twin=runner.twin))
             if findings.problems:
                 return findings
         known = passages(self.config)
@@ -145,12 +145,12 @@ class Examination:
         )
 
 
-def check_signature(config: ModelConfig, form: Form, session: Session) -> Check:
+def check_signature(config: ModelConfig, form: Form, session: Session, *, twin: bool) -> Check:
     """Hold the names, types and axes that a graph declares against the contract."""
     slots = capacity(session) if form.linear else None
     if form.linear and slots is None:
         return Check("signature", 0, 0, problems=("its cache has no fixed capacity",))
-    wanted = signature(config, form, twin=True, capacity=slots)
+    wanted = signature(config, form, twin=twin, capacity=slots)
     problems = []
     for side, found, specs in (("input", session.inputs, wanted.inputs), ("output", session.outputs, wanted.outputs)):
         expected = {spec.name: spec for spec in specs}

@@ -10,6 +10,7 @@ from typing import Any
 
 from validate import greedy
 from validate.findings import Findings, Noise
+from validate.layers import LayerFindings
 from validate.plans import NO_ENGINE, PlanState
 from validate.prompt import Prompt
 from validate.runners import RUNNERS, Role
@@ -24,6 +25,7 @@ class Report:
     Attributes:
         uses_rope: for each layer whether config.json says that it rotates.
         texts: the continuation of each runner as text; empty without a tokenizer.
+        layers: what the comparison layer by layer found; nothing if it was not made.
         folder: the report's folder, `OUT/<model>/validate/<target>/`.
         up_to_date: whether an earlier run had found all this already.
     """
@@ -36,6 +38,7 @@ class Report:
     texts: Mapping[str, str]
     plans: tuple[PlanState, ...]
     folder: Path
+    layers: LayerFindings | None = None
     up_to_date: bool = field(default=False, compare=False)
 
     @property
@@ -60,6 +63,8 @@ class Report:
             for found in self.judged
             if not sum(check.elements for check in found.checks)
         ]
+        layers = ["layers were not compared"] if self.layers is None else self.layers.reasons
+        reasons += [f"layer by layer: {reason}" for reason in layers]
         return reasons + [problem for plan in self.plans for problem in plan.problems]
 
     @property
@@ -95,6 +100,7 @@ class Report:
             "texts": dict(self.texts),
             "near_ties": self.near_ties,
             "runners": [found.to_json() for found in self.findings],
+            "layers": None if self.layers is None else self.layers.to_json(),
             "plans": [{"target": plan.target, "problems": plan.problems} for plan in self.plans],
         }
 
@@ -116,6 +122,7 @@ class Report:
             raw["texts"],
             tuple(PlanState(plan["target"], tuple(plan["problems"])) for plan in raw["plans"]),
             folder,
+            layers=None if raw["layers"] is None else LayerFindings.from_json(raw["layers"]),
             up_to_date=True,
         )
 

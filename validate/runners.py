@@ -10,6 +10,7 @@ from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
 from runtime import Session, open_session
+from validate.network import LABEL, NetworkSession
 from validate.pytorch_session import PyTorchSession
 
 
@@ -29,14 +30,21 @@ class Runner:
     """One way to run the model.
 
     Attributes:
-        form: the graph whose FP32 twin it runs; nothing for PyTorch.
-        bytes_per_parameter: what its weights take.
+        form: the graph that it runs; nothing for PyTorch.
+        bytes_per_parameter: what its weights take; a graph of 4 bytes is an FP32 twin.
+        network: whether TensorRT's network of the graph is evaluated, and not the graph run in ONNX Runtime.
     """
 
     name: str
     role: Role
     form: Form | None = None
     bytes_per_parameter: int = 4
+    network: bool = False
+
+    @property
+    def twin(self) -> bool:
+        """Whether it runs an FP32 twin."""
+        return self.bytes_per_parameter == 4
 
     def memory(self, config: ModelConfig) -> int:
         """Bytes that it will take, rounded up: weights, a sixth more while they are loaded, and the calls."""
@@ -44,9 +52,10 @@ class Runner:
 
     def open(self, folder: ModelFolder, checkpoint: Checkpoint) -> Session:
         """Give its session, not yet entered."""
-        if self.form is not None:
-            return open_session(folder.graph(self.form, twin=True))
-        return PyTorchSession(checkpoint, "float32" if self.bytes_per_parameter == 4 else "bfloat16")
+        if self.form is None:
+            return PyTorchSession(checkpoint, "float32" if self.twin else "bfloat16")
+        graph = folder.graph(self.form, twin=self.twin)
+        return NetworkSession(graph) if self.network else open_session(graph)
 
 
 RUNNERS = (
@@ -56,4 +65,8 @@ RUNNERS = (
     Runner("model_fp32", Role.JUDGED, Form.MODEL),
     Runner("model_all_fp32", Role.JUDGED, Form.MODEL_ALL),
     Runner("model_linear_fp32", Role.JUDGED, Form.MODEL_LINEAR),
+    Runner(f"{LABEL}: model_fp32", Role.JUDGED, Form.MODEL, network=True),
+    Runner(f"{LABEL}: model_linear_fp32", Role.JUDGED, Form.MODEL_LINEAR, network=True),
+    Runner(f"{LABEL}: model", Role.NOISE, Form.MODEL, bytes_per_parameter=2, network=True),
+    Runner(f"{LABEL}: model_linear", Role.NOISE, Form.MODEL_LINEAR, bytes_per_parameter=2, network=True),
 )

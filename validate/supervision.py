@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -18,8 +20,9 @@ from artifacts.config import ModelConfig
 from artifacts.doctor import memory_limit
 from artifacts.errors import StageError, refuse
 from validate.findings import Findings
-from validate.runners import RUNNERS, Runner
-from validate.worker import Order
+from validate.layers import LayerFindings
+from validate.runners import RUNNERS, Role, Runner
+from validate.worker import LAYERS, Order
 
 GIB = 1 << 30
 ROOT = Path(__file__).parent.parent
@@ -62,23 +65,42 @@ def check_memory(runner: Runner, config: ModelConfig) -> None:
 
 def supervise(order: Order, runner: Runner, console: Console, label: str) -> Findings:
     """Run one runner and read its findings."""
-    errors = order.folder / f"{runner.name}.stderr"
-    with errors.open("w") as stderr, _worker(order, runner, stderr.fileno()) as process:
+    return Findings.from_json(attend(order, runner.name, console, label))
+
+
+def run_layers(order: Order, config: ModelConfig, console: Console) -> LayerFindings:
+    """Compare layer by layer; one FP32 twin is in memory at a time.
+
+    Raises:
+        StageError: it needs more memory than is free, was killed, or could not be done.
+    """
+    check_memory(Runner(LAYERS, Role.JUDGED), config)
+    begun = time.monotonic()
+    found = LayerFindings.from_json(attend(order, LAYERS, console, "layer by layer"))
+    verdict = "right" if found.verdict else "problems"
+    console.print(f"validate: layer by layer: {verdict}, {time.monotonic() - begun:.0f} s")
+    return found
+
+
+def attend(order: Order, name: str, console: Console, label: str) -> Any:
+    """Let a worker carry out its part of an order and give the JSON that it wrote."""
+    errors = order.folder / f"{name}.stderr"
+    with errors.open("w") as stderr, _worker(order, name, stderr.fileno()) as process:
         with console.status(f"{label}: loading") as status:
             assert process.stdout is not None
             for line in process.stdout:
                 done, _, total = line.strip().partition(" ")
-                status.update(f"{label}: {done} of {total} scenarios")
+                status.update(f"{label}: {done} of {total} parts")
         code = process.wait()
     if code == 0:
-        return Findings.from_json(json.loads(order.findings(runner.name).read_text(encoding="utf-8")))
-    raise death(runner, code, errors.read_text(errors="replace"))
+        return json.loads(order.findings(name).read_text(encoding="utf-8"))
+    raise death(name, code, errors.read_text(errors="replace"))
 
 
 @contextmanager
-def _worker(order: Order, runner: Runner, stderr: int) -> Iterator[subprocess.Popen[str]]:
+def _worker(order: Order, name: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
     """Start a worker, and end it if this process is interrupted before it is done."""
-    command = [sys.executable, "-m", "validate.worker", str(order.path), runner.name]
+    command = [sys.executable, "-m", "validate.worker", str(order.path), name]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
@@ -90,20 +112,20 @@ def _worker(order: Order, runner: Runner, stderr: int) -> Iterator[subprocess.Po
             process.wait()
 
 
-def death(runner: Runner, code: int, errors: str) -> StageError:
+def death(name: str, code: int, errors: str) -> StageError:
     """Say what became of a worker that did not end well.
 
     Args:
-        runner: what ran.
+        name: what ran.
         code: exit code; negative if a signal ended it.
         errors: its stderr.
     """
     memory = f"free memory (the machine has {psutil.virtual_memory().total / GIB:.1f} GiB), then run it again"
     tail = "\n".join(errors.strip().splitlines()[-TAIL:])
     if code < 0:
-        name = signal.Signals(-code).name
+        ended = signal.Signals(-code).name
         reason = ", which is what the system does when memory runs out" if -code == signal.SIGKILL else ""
-        return refuse(f"{runner.name} was ended by {name}{reason}", found=tail, remedy=memory)
+        return refuse(f"{name} was ended by {ended}{reason}", found=tail, remedy=memory)
     if any(sign in errors for sign in ("MemoryError", "bad_alloc", "not enough memory", "Failed to allocate memory")):
-        return refuse(f"{runner.name} ran out of memory", found=tail, remedy=memory)
-    return refuse(f"{runner.name} could not be examined (exit code {code})", found=tail)
+        return refuse(f"{name} ran out of memory", found=tail, remedy=memory)
+    return refuse(f"{name} could not be examined (exit code {code})", found=tail)

@@ -9,6 +9,7 @@ from rich.table import Table
 from validate.certificate import SHIFT
 from validate.comparison import TOLERANCE
 from validate.findings import Check, Findings
+from validate.layers.table import show_layers
 from validate.plans import NO_ENGINE
 from validate.report import REPORT, Report, subjects
 from validate.runners import Role
@@ -27,6 +28,7 @@ def show(report: Report, console: Console) -> None:
     for found in report.findings:
         for left in found.left_out:
             console.print(f"left out for {found.runner}: {left}", markup=False)
+    show_layers(report.layers, console)
     _plans(report, console)
     _verdict(report, console)
 

@@ -15,10 +15,11 @@ from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
 from artifacts.writing import Writing, cannot_write
 from validate.inputs import Inputs, open_inputs
+from validate.layers import NAMED
 from validate.prompt import DEFAULT_PROMPT
 from validate.report import REPORT, Report
 
-TOOLS = ("onnxruntime-gpu", "torch", "transformers", "tokenizers", "numpy", "python")
+TOOLS = ("onnxruntime-gpu", "torch", "transformers", "tokenizers", "numpy", "tensorrt", "tensorrt-rtx", "python")
 MANIFEST = "manifest.json"
 _WORK = ".work."
 
@@ -30,10 +31,12 @@ class Options:
     Attributes:
         prompt: the text that every runner continues; without a tokenizer seeded ids stand for it.
         tokens: how many tokens it is continued by.
+        layers: what is compared layer by layer: `named`, `all`, layers such as `3,7`, or tensors by name.
     """
 
     prompt: str = DEFAULT_PROMPT
     tokens: int = 32
+    layers: str = NAMED
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -96,7 +99,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
     """Run every runner and put what they found together."""
     from validate.plans import look
     from validate.prompt import Reader
-    from validate.supervision import run_all
+    from validate.supervision import run_all, run_layers
     from validate.worker import Order
 
     reader = Reader(inputs.folder.onnx, inputs.config)
@@ -109,9 +112,10 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
             found=f"{len(prompt.ids)} + {options.tokens}",
             remedy="a shorter --prompt, or fewer --tokens",
         )
-    order = Order(work, inputs.folder.root, dict(inputs.identity), prompt.ids, options.tokens)
+    order = Order(work, inputs.folder.root, dict(inputs.identity), prompt.ids, options.tokens, options.layers)
     order.write()
     findings = run_all(order, inputs.config, stderr())
+    layers = run_layers(order, inputs.config, stderr())
     texts = {found.runner: reader.decode(found.continuation.tokens) for found in findings}
     return Report(
         inputs.folder.name,
@@ -122,6 +126,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         {runner: text for runner, text in texts.items() if text is not None},
         look(inputs.folder, inputs.digests),
         inputs.folder.target("validate", target),
+        layers,
     )
 
 

@@ -1,5 +1,7 @@
 """One runner in a process of its own: `python -m validate.worker ORDER RUNNER`, where ORDER is a JSON file.
 
+Instead of a runner's name `layers` may stand, for the comparison layer by layer.
+
 It prints `done total` on stdout as it goes, and writes its findings beside the order. A process of its own gives all
 its memory back, and takes nothing with it when it is killed.
 """
@@ -19,9 +21,11 @@ from artifacts.checkpoint import Checkpoint
 from artifacts.command import DONE, run
 from artifacts.layout import ModelFolder
 from validate.examination import Examination
+from validate.layers import NAMED
 from validate.reference import Reference
 from validate.runners import RUNNERS
 
+LAYERS = "layers"
 SMALL = 1 << 25
 """Parameters below which handing work to a second thread costs PyTorch more than the work: measured, 0.9 s instead of
 0.01 s a call on a machine whose two cores are busy."""
@@ -36,6 +40,7 @@ class Order:
         checkpoint: the checkpoint's identity.
         prompt: token ids of the prompt.
         tokens: how many tokens continue it.
+        layers: which tensors are compared layer by layer (see `validate.layers.compare`).
     """
 
     folder: Path
@@ -43,6 +48,7 @@ class Order:
     checkpoint: dict[str, Any]
     prompt: tuple[int, ...]
     tokens: int
+    layers: str = NAMED
 
     @property
     def path(self) -> Path:
@@ -56,22 +62,27 @@ class Order:
     def write(self) -> None:
         """Write the order's file."""
         raw = {"root": str(self.root), "checkpoint": self.checkpoint, "prompt": self.prompt, "tokens": self.tokens}
+        raw["layers"] = self.layers
         self.path.write_text(json.dumps(raw), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Order:
         """Read an order's file."""
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return cls(path.parent, Path(raw["root"]), raw["checkpoint"], tuple(raw["prompt"]), raw["tokens"])
+        return cls(
+            path.parent, Path(raw["root"]), raw["checkpoint"], tuple(raw["prompt"]), raw["tokens"], raw["layers"]
+        )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out an order for one runner."""
     order = Order.read(Path(arguments[0]))
+    if arguments[1] == LAYERS:
+        return compare_layers(order)
     runner = next(runner for runner in RUNNERS if runner.name == arguments[1])
     folder = ModelFolder(order.root)
     examination = Examination(folder.config(), order.prompt, order.tokens, Reference(order.folder))
-    if runner.form is None and examination.config.num_parameters < SMALL:
+    if (runner.form is None or runner.network) and examination.config.num_parameters < SMALL:
         _use_one_thread()
     begun = time.monotonic()
     with runner.open(folder, Checkpoint.from_identity(order.checkpoint)) as session:
@@ -80,6 +91,19 @@ def main(arguments: Sequence[str]) -> int:
     findings.seconds = {"load": loaded - begun, "run": time.monotonic() - loaded}
     findings.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     order.findings(runner.name).write_text(json.dumps(findings.to_json(), allow_nan=False), encoding="utf-8")
+    return DONE
+
+
+def compare_layers(order: Order) -> int:
+    """Carry out an order for the comparison layer by layer."""
+    from validate.layers.compare import STEPS, Graphs, compare
+
+    folder = ModelFolder(order.root)
+    config = folder.config()
+    if config.num_parameters < SMALL:
+        _use_one_thread()
+    found = compare(config, Graphs.of(folder), order.folder, order.layers, lambda step: tell(step, STEPS))
+    order.findings(LAYERS).write_text(json.dumps(found.to_json(), allow_nan=False), encoding="utf-8")
     return DONE
 
 

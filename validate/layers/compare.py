@@ -9,6 +9,7 @@ from pathlib import Path
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
+from validate.layers import ALL, NAMED
 from validate.layers.anatomy import Part, every, made_by_nodes, narrow, parts
 from validate.layers.calls import calls
 from validate.layers.comparison import Comparison
@@ -20,12 +21,14 @@ from validate.layers.record import Record
 from validate.layers.strangers import strangers
 from validate.layers.subject import NetworkSubject, OnnxRuntimeSubject
 
-NAMED, ALL = "named", "all"
+STEPS = 4
+"""Things that are run one after another: the reference, ONNX Runtime, TensorRT's two networks."""
 REFERENCE = "ONNX Runtime on the raw export's FP32 twin, which is held against PyTorch"
 CAST = "ONNX Runtime and Polygraphy take no BF16: the cache that is fed holds values of BF16, widened to FP32 for them"
 MARKED = "a graph with marked tensors is optimised as another graph: the last word is the unmarked graph's logits"
 
-Progress = Callable[[str], None]
+Progress = Callable[[int], None]
+"""Is told how many of the steps are done."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Graphs:
 
 
 def compare(
-    config: ModelConfig, graphs: Graphs, work: Path, asked: str = NAMED, progress: Progress = lambda words: None
+    config: ModelConfig, graphs: Graphs, work: Path, asked: str = NAMED, progress: Progress = lambda step: None
 ) -> LayerFindings:
     """Compare layer by layer.
 
@@ -53,35 +56,35 @@ def compare(
         graphs: what is compared.
         work: a folder for what the reference and the BF16 network make; some 100 MB for a model of 135M.
         asked: `named`, `all`, layers (`3,7`) or tensors by name.
-        progress: is told what is being done.
+        progress: is told how far it is.
 
     Raises:
         StageError: a graph cannot be opened or parsed, or nothing of that name is there.
     """
     comparison = Comparison(config, _asked(config, graphs, asked), calls(config), Record(work / "reference"))
-    progress("the reference")
+    progress(0)
     run_reference(comparison, graphs.raw_twin)
     return judge_graphs(comparison, graphs, Record(work / "network"), asked, progress)
 
 
 def judge_graphs(
-    comparison: Comparison, graphs: Graphs, network: Record, asked: str = NAMED, progress: Progress = lambda words: None
+    comparison: Comparison, graphs: Graphs, network: Record, asked: str = NAMED, progress: Progress = lambda step: None
 ) -> LayerFindings:
     """Judge a fused graph and its twin against a reference that has been run; one model in memory at a time."""
     examination, config = Examination(comparison), comparison.config
-    progress("ONNX Runtime on the fused twin")
+    progress(1)
     fused = OnnxRuntimeSubject(graphs.twin, comparison.by_name)
     with fused:
         examination.structure(fused)
     examination.last.append(last_word(comparison, fused, twin=True))
-    progress("TensorRT's BF16 network")
+    progress(2)
     bf16 = NetworkSubject(graphs.network)
     with bf16:
         comparison.record(bf16, network)
         examination.last.append(last_word(comparison, bf16, twin=False))
         notes, backend = list(bf16.program.network.notes), bf16.program.network.backend
         problems = strangers(config, bf16.names, bf16.label)
-    progress("TensorRT's network of the fused twin")
+    progress(3)
     twin = NetworkSubject(graphs.twin)
     with twin:
         examination.structure(twin)

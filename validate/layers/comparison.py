@@ -105,12 +105,12 @@ class Comparison:
 
     def precision(self, twin: NetworkSubject, network: Record) -> Tally:
         """Judge every block of a recorded BF16 network against the same block in FP32, from the block's own inputs."""
-        tally = Tally()
+        tally, known = Tally(), {*twin.names, *twin.program.inputs}
         for call in self.calls:
             kept = {*network.names(call), *call.feeds}
             tally.missing(part for part in self.parts if part.name not in kept)
             for part in self.parts:
-                if part.name in kept and part.name in twin.names and kept.issuperset(part.feeds):
+                if kept.issuperset((part.name, *part.feeds)) and known.issuperset((part.name, *part.feeds)):
                     self._block(twin, network, part, call, tally)
         return tally
 

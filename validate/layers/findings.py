@@ -30,7 +30,7 @@ class TensorFinding:
             `precision` it is the factor of its scores.
         bias: mean difference beyond the slope, as a part of the expected root mean square.
         spread: root mean square of the difference, as a part of the expected root mean square.
-        rows: how much more the slopes of single rows vary than their own noise explains; 1 is right.
+        rows: standard deviation of the slopes of single tokens, beyond what independent noise explains.
         measure: which of the numbers decided (`error`, `slope`, `bias`, `spread`, `rows`), or the nearest to its limit.
         limit: that measure's limit, as the distance from what is right.
         begins: position of the first wrong token; nothing if no position is wrong alone.

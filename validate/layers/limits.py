@@ -40,7 +40,7 @@ BY_KIND = {
     ATTENTION: Limits(spread=1.2e-2),
     names.DOWN_PROJ: Limits(spread=1.2e-2),
     OTHER: Limits(spread=1.2e-2),
-    **dict.fromkeys(NORMS, Limits(spread=6e-3, rows=1.5)),
+    **dict.fromkeys(NORMS, Limits(spread=6e-3, rows=5.5e-4)),
     **dict.fromkeys(EXACT, Limits(0, 0, 0)),
 }
 
@@ -76,13 +76,11 @@ def judge_precision(part: Part, found: Measure, scores: Scores | None = None) ->
     if scores is not None:
         # Scores that make no difference cannot be judged: nearly flat attention, one slot only.
         limits = replace(limits, slope=max(limits.slope, SURE * scores.noise))
-    if found.count:
-        limits = replace(limits, rows=limits.rows + SURE * (2 / found.count) ** 0.5)
     distances = {
         "slope": abs((found.slope if scores is None else scores.slope) - 1),
         "bias": found.bias,
         "spread": found.loudest,
-        "rows": max(found.rows - 1, 0.0),
+        "rows": found.rows,
     }
     judged = [Judgement(name, distance, getattr(limits, name)) for name, distance in distances.items()]
     return next((one for one in judged if one.wrong), max(judged, key=_nearness))
