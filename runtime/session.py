@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.contract import TensorSpec
+from artifacts.doctor import find_gpus
 from artifacts.errors import refuse
+from artifacts.layout import ModelFolder
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -60,18 +62,24 @@ def open_session(graph: Path, *, provider: Provider = "cpu") -> Session:
     """Give the session that runs a file; enter it to load it.
 
     Args:
-        graph: an `.onnx` file.
+        graph: an `.onnx` file, or the `.plan` in a model's `build/<target>/`.
         provider: where ONNX Runtime computes; its CPU provider has no BF16 arithmetic and takes the FP32 twins.
 
     Raises:
-        StageError: nothing here runs a file of that kind.
+        StageError: nothing here runs a file of that kind, or the plan is not for this machine.
     """
-    # Imported here because the implementation imports this module's types.
+    # Imported here because the implementations import this module's types.
+    from runtime.engine_session import EngineSession
     from runtime.onnxruntime_session import OnnxRuntimeSession
+    from runtime.plan_check import PlanFile
 
     if graph.suffix == ".onnx":
         return OnnxRuntimeSession(graph, provider=provider)
-    raise refuse(f"{graph} is nothing that can be run", expected="an .onnx file", found=repr(graph.suffix))
+    if graph.suffix == ".plan":
+        plan = PlanFile(ModelFolder(graph.resolve().parents[2]), graph.resolve().parent.name)
+        plan.check(find_gpus())
+        return EngineSession(plan)
+    raise refuse(f"{graph} is nothing that can be run", expected="an .onnx or a .plan", found=repr(graph.suffix))
 
 
 def numpy_type(spec: TensorSpec) -> np.dtype[Any]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from artifacts.backend import Backend
 from artifacts.contract import Form
 from artifacts.doctor import Gpu
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
+from runtime import open_session
 from runtime.__main__ import main
 from runtime.plan_check import PlanFile
 from tests.small_model import CAPACITY, write_plan, write_small_model
@@ -80,6 +82,14 @@ def test_plans_that_there_are_are_listed(folder: ModelFolder) -> None:
     write_plan(folder, Form.MODEL)
     with pytest.raises(StageError, match=r"expected: +one of \['tensorrt_rtx-1\.7\.1-sm89'\]"):
         PlanFile(folder, "other")
+
+
+def test_a_plan_is_opened_like_a_graph_and_checked_first(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = write_plan(folder, Form.MODEL, tensorrt_version=Backend.RTX.version)
+    with pytest.raises(StageError, match="no NVIDIA GPU"):
+        open_session(plan.path)
+    monkeypatch.setattr("runtime.session.find_gpus", lambda: [ADA])
+    assert open_session(plan.path).outputs["logits"].axes == ("batch", 1, 512)
 
 
 @pytest.mark.parametrize(("gpus", "reason"), [([], "no NVIDIA GPU"), ([ADA], "a plan has its own context")])
