@@ -14,6 +14,7 @@ from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
 from artifacts.writing import Writing
 from export import companions, data_file, room, rotary, source, weight_check
+from export.background import weights_being_written
 from export.options import ExportOptions
 from export.progress import Progress
 
@@ -86,24 +87,23 @@ def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -
 
     config = checkpoint.config
     hashes = {name: sha256_of(writing.path(name)) for name in companions.copy(checkpoint, writing)}
-    progress.step("building the model without its weights")
-    model = untouched_model(checkpoint.raw_config, config)
-    progress.step("writing rotary tables")
-    hashes[ROTARY_FILE], rotary_facts = rotary.write(writing.path(ROTARY_FILE), model, config)
-    graphs = _make_graphs(model, checkpoint, progress)
-    for form_name, graph in graphs.items():
-        data = graph.SerializeToString(deterministic=True)
-        writing.path(form_name).write_bytes(data)
-        hashes[form_name] = sha256_of(writing.path(form_name))
-    nodes = len(graphs[Form.EXPORT.file_name()].graph.node)
-    del model, graphs
-    hashes[DATA_FILE], rounding = _write_weights(writing.path(DATA_FILE), checkpoint, progress)
+    with weights_being_written(writing.path(DATA_FILE), checkpoint, progress) as weights:
+        progress.step("building the model without its weights")
+        model = untouched_model(checkpoint.raw_config, config)
+        progress.step("writing rotary tables")
+        hashes[ROTARY_FILE], rotary_facts = rotary.write(writing.path(ROTARY_FILE), model, config)
+        graphs = _make_graphs(model, checkpoint, progress)
+        for name, graph in graphs.items():
+            writing.path(name).write_bytes(graph.SerializeToString(deterministic=True))
+            hashes[name] = sha256_of(writing.path(name))
+        progress.step("waiting for the weights")
+        hashes[DATA_FILE], rounding = weights.result()
     facts = {
         "parameters": config.num_parameters,
         "nope_layers": list(config.nope_layers),
         "max_positions": config.max_positions,
-        "nodes": nodes,
-        "rounding": rounding,
+        "nodes": len(graphs[Form.EXPORT.file_name()].graph.node),
+        "rounding": rounding.facts(),
         "rotary": rotary_facts,
         "data_sha256": hashes[DATA_FILE],
     }
@@ -122,13 +122,6 @@ def _make_graphs(model: SmolLM3ForCausalLM, checkpoint: Checkpoint, progress: Pr
     progress.step("finishing the graph")
     graph = finish(traced, config, data_file.plan(config))
     return {Form.EXPORT.file_name(): graph, Form.EXPORT.file_name(twin=True): fp32_twin(graph, config)}
-
-
-def _write_weights(path: Path, checkpoint: Checkpoint, progress: Progress) -> tuple[str, dict[str, Any]]:
-    slots = data_file.plan(checkpoint.config)
-    progress.writing(sum(slot.length for slot in slots.values()))
-    digest, rounding = data_file.write(path, slots, checkpoint.weights(), progress.advance)
-    return digest, rounding.facts()
 
 
 def _record(path: Path, sha256: str) -> FileRecord:
