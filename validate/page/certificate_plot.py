@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from validate.certificate import MOVED, SHIFT, STILL, Movement
 from validate.findings import Findings
-from validate.page.theme import Plot, Theme
+from validate.page.theme import Plot, Theme, margins
 from validate.runners import Role
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 CONFIG = "config.json"
 
@@ -27,7 +28,7 @@ def certificate_plot(uses_rope: Sequence[bool], findings: Sequence[Findings]) ->
         "NoPE certificate",
         f"Every position is shifted by {SHIFT}: keys of a RoPE layer (R) must move, keys of a NoPE layer (N) must stay "
         "where they are. The first row is what config.json says; a red cell with ! contradicts it.",
-        (min(10.6, max(6.0, 2.4 + 0.24 * len(uses_rope))), 0.8 + 0.3 * (len(measured) + 1)),
+        (min(10.6, max(6.0, 3.5 + 0.24 * len(uses_rope))), 0.7 + 0.3 * (len(measured) + 1)),
         partial(_draw, uses_rope, measured),
     )
 
@@ -41,6 +42,7 @@ def contradicts(movement: Movement, rotates: bool, *, judged: bool) -> bool:
 
 def _draw(uses_rope: Sequence[bool], findings: Sequence[Findings], figure: Figure, theme: Theme) -> None:
     axes = figure.subplots()
+    margins(figure, 0.3 + 0.072 * max(len(found.runner) for found in findings), 0.1, 0.1, 0.5)
     rows: list[tuple[str, list[tuple[str, str]]]] = [(CONFIG, [_cell(rotates, False, theme) for rotates in uses_rope])]
     for found in findings:
         moved = {movement.layer: movement for movement in found.movements}
@@ -70,7 +72,7 @@ def _cell(rotates: bool, wrong: bool, theme: Theme) -> tuple[str, str]:
     return (theme.good, "R") if rotates else (theme.other, "N")
 
 
-def _box(layer: int, place: int, colour: str, theme: Theme) -> object:
+def _box(layer: int, place: int, colour: str, theme: Theme) -> Patch:
     from matplotlib.patches import Rectangle
 
     return Rectangle((layer - 0.45, place - 0.42), 0.9, 0.84, facecolor=colour, edgecolor=theme.background)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from validate.layers.findings import TensorFinding
 from validate.layers.limits import ROUNDED_ONCE, STRUCTURE
-from validate.page.theme import Plot, Theme
+from validate.page.theme import Plot, Theme, margins
 from validate.page.views import View, used
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*<>hpd"
@@ -26,7 +27,7 @@ def layer_plots(view: View) -> list[Plot]:
     """Give the three pictures of a view."""
     words = "Largest difference, of the largest magnitude" if view.measure == "error" else "Spread around FP32"
     height = 1.5 + 0.24 * (len(view.kinds) + 4)
-    map_size = (min(10.6, max(6.0, 3.6 + 0.24 * (view.layers + 2))), height)
+    map_size = (min(10.6, max(7.6, 3.6 + 0.24 * (view.layers + 2))), height)
     return [
         Plot(
             f"error-{view.slug}",
@@ -48,8 +49,8 @@ def layer_plots(view: View) -> list[Plot]:
         Plot(
             f"map-{view.slug}",
             "How much of its limit each tensor uses",
-            "Layer by tensor: the bluer, the nearer to the limit; red with a cross is over it; hatched, there is no such "
-            "tensor. For each tensor the measure decides that is nearest to its limit.",
+            "Layer by tensor: the bluer, the nearer to the limit; red with a cross is over it; hatched, there is none. "
+            "For each tensor the measure decides that is nearest to its limit.",
             map_size,
             partial(_map, view),
         ),
@@ -62,6 +63,7 @@ def _errors(view: View, figure: Figure, theme: Theme) -> None:
     floor = min(positive, default=1.0) / 3
     _lines(view, axes, theme, lambda row: None if (value := view.value(row)) is None else max(value, floor))
     axes.set_yscale("log")
+    _plain(axes.yaxis)
     axes.set_ylabel("largest difference" if view.measure == "error" else "spread")
     if view.measure == "error":
         axes.axhline(STRUCTURE, color=theme.wrong, linewidth=1, linestyle="--")
@@ -73,6 +75,7 @@ def _slopes(view: View, figure: Figure, theme: Theme) -> None:
     _lines(view, axes, theme, lambda row: None if row.slope is None else row.slope - 1)
     axes.axhspan(-limit, limit, color=theme.good, alpha=0.12, linewidth=0)
     axes.set_yscale("symlog", linthresh=limit)
+    _plain(axes.yaxis)
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, -2 * limit), max(high, 2 * limit))
     axes.set_ylabel("slope − 1")
@@ -83,10 +86,17 @@ def _slope_limit(view: View) -> float:
     return STRUCTURE if view.instrument == "structure" else ROUNDED_ONCE.slope
 
 
+def _plain(axis: Axis) -> None:
+    """Write numbers as they are; raised exponents take ten times as long to draw."""
+    axis.set_major_formatter(lambda value, _: f"{value:.0e}" if value else "0")
+    axis.set_minor_formatter(lambda value, _: "")
+
+
 def _layer_axes(view: View, figure: Figure) -> Axes:
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.subplots()
+    margins(figure, 0.75, 2.0, 0.35, 0.5)
     axes.set_title(f"{view.instrument} — {view.subject}", loc="left")
     axes.set_xlabel("layer")
     axes.set_xlim(-0.6, view.layers - 0.4)
@@ -134,6 +144,7 @@ def _map(view: View, figure: Figure, theme: Theme) -> None:
         if row.problem:
             wrong.append(place)
     axes = figure.subplots()
+    margins(figure, 0.4 + 0.067 * max(map(len, kinds)), 0.7, 0.35, 0.5)
     axes.set_title(f"{view.instrument} — {view.subject}", loc="left")
     axes.patch.set(hatch="////", edgecolor=theme.grid, linewidth=0)
     colours = LinearSegmentedColormap.from_list("used", _scale(theme))
@@ -146,7 +157,9 @@ def _map(view: View, figure: Figure, theme: Theme) -> None:
     axes.set_xticks([0.5, *(layer + 1.5 for layer in shown), view.layers + 1.5], ["in", *map(str, shown), "out"])
     axes.tick_params(length=0, labelsize=7.5)
     axes.set_xlabel("layer")
-    bar = figure.colorbar(mesh, ax=axes, pad=0.01, shrink=0.8, ticks=[1e-3, 1e-2, 0.1, 1, 10, 100, 1e3])
+    room = 0.3 / float(figure.get_size_inches()[0])
+    bar = figure.colorbar(mesh, ax=axes, pad=0.015, fraction=room, aspect=30, ticks=[1e-3, 1e-2, 0.1, 1, 10, 100, 1e3])
+    _plain(bar.ax.yaxis)
     bar.set_label("part of the limit")
 
 

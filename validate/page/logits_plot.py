@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from validate.layers.findings import LastWord
-from validate.page.theme import Plot, Theme
+from validate.page.theme import Plot, Theme, margins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ def logits_plot(words: Sequence[LastWord]) -> Plot | None:
 
 def _draw(words: Sequence[LastWord], figure: Figure, theme: Theme) -> None:
     panels = figure.subplots(1, len(words), squeeze=False)[0]
+    margins(figure, 0.6, 0.1, 0.5, 0.5, 0.28)
     for axes, word in zip(panels, words, strict=True):
         ends = [min(word.reference), max(word.reference)]
         axes.plot(ends, ends, color=theme.grid, linewidth=1.2, zorder=1)

@@ -87,7 +87,7 @@ class Plot:
         from matplotlib.figure import Figure
 
         with matplotlib.rc_context(_settings(theme)):
-            figure = Figure(figsize=self.size, layout="constrained")
+            figure = Figure(figsize=self.size)
             FigureCanvasAgg(figure)
             self.draw(figure, theme)
             written = io.BytesIO()
@@ -96,8 +96,14 @@ class Plot:
         return written.getvalue()
 
 
-def _settings(theme: Theme) -> dict[str, Any]:
-    """Give matplotlib's settings for a theme."""
+def margins(figure: Figure, left: float, right: float, top: float, bottom: float, between: float = 0.0) -> None:
+    """Leave room around and between the axes of a figure, in inches; measuring every text takes most of a second."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=between)
+
+
+def _settings(theme: Theme) -> Any:
+    """Give matplotlib's settings for a theme, by its names for them."""
     text = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
     ground = ("figure.facecolor", "axes.facecolor", "legend.facecolor")
     return {
