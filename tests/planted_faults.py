@@ -101,6 +101,11 @@ class Fault:
     edit: Edit
     tables: bool = False
 
+    @property
+    def row(self) -> str:
+        """The fault's row in docs/faults.md."""
+        return f"| {self.name} | {self.place} | {self.kind} | `{self.where}` | …{self.says}… |"
+
 
 def rope_put_back(edit: Editor) -> None:
     """Rotate q and k of layer 1, which is NoPE."""

@@ -26,7 +26,6 @@ from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import Graphs, judge_graphs, run_reference
 from validate.layers.comparison import Comparison
-from validate.layers.findings import LayerFindings
 from validate.layers.record import Record
 
 DOCUMENT = Path("docs/faults.md")
@@ -95,12 +94,7 @@ def test_a_fault_is_seen_and_its_place_named(hand: Hand, fault: Fault, tmp_path:
     assert (found.first.name, found.first.instrument) == (fault.where, fault.kind)
     assert fault.says in found.first.words
     assert all(right for _, right in found.first.feeds)
-
-
-def row(fault: Fault, found: LayerFindings) -> str:
-    """One row of the table in the document."""
-    assert found.first is not None
-    return f"| {fault.name} | {fault.place} | {fault.kind} | `{found.first.name}` | {found.first.words} |"
+    assert fault.row in DOCUMENT.read_text(encoding="utf-8")
 
 
 def plain(hand: Hand, tmp_path: Path, edit: Callable[[onnx.ModelProto], None], *, raw: bool = False) -> Graphs:

@@ -17,6 +17,8 @@ from artifacts.errors import refuse
 
 LAYER = "layer"
 ATTENTION = names.ATTENTION
+NARROW = "/bf16"
+"""How the BF16 tensors of a twin end, which no FP32 runtime gives: the embedding before it is widened."""
 OTHER = "other"
 """Kind of every tensor that the contract does not name."""
 
@@ -86,7 +88,11 @@ def every(known: tuple[Part, ...], made: Mapping[str, tuple[str, ...]]) -> tuple
         made: for every tensor that a node makes from others, those others, in topological order.
     """
     named = {part.name: part for part in known}
-    others = tuple(Part(name, _layer_of(name), OTHER, feeds) for name, feeds in made.items() if name not in named)
+    others = tuple(
+        Part(name, _layer_of(name), OTHER, feeds)
+        for name, feeds in made.items()
+        if name not in named and not name.endswith(NARROW)
+    )
     order = {name: place for place, name in enumerate(made)}
     return tuple(sorted((*known, *others), key=lambda part: order.get(part.name, len(order))))
 

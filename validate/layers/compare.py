@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from validate.layers import ALL, NAMED
 from validate.layers.anatomy import Part, every, made_by_nodes, narrow, parts
 from validate.layers.calls import calls
 from validate.layers.comparison import Comparison
+from validate.layers.engine import tensorrt
 from validate.layers.examination import Examination
 from validate.layers.findings import LayerFindings
 from validate.layers.last_word import last_word, record
 from validate.layers.raw_names import raw_names
 from validate.layers.record import Record
 from validate.layers.strangers import strangers
-from validate.layers.subject import NetworkSubject, OnnxRuntimeSubject
+from validate.layers.subject import NetworkSubject, OnnxRuntimeSubject, Subject
 
 STEPS = 4
 """Things that are run one after another: the reference, ONNX Runtime, TensorRT's two networks."""
@@ -78,20 +80,18 @@ def judge_graphs(
         examination.structure(fused)
     examination.last.append(last_word(comparison, fused, twin=True))
     progress(2)
-    bf16 = NetworkSubject(graphs.network)
+    bf16 = tensorrt(graphs.network, comparison)
     with bf16:
         comparison.record(bf16, network)
         examination.last.append(last_word(comparison, bf16, twin=False))
-        notes, backend = list(bf16.program.network.notes), bf16.program.network.backend
-        problems = strangers(config, bf16.names, bf16.label)
+        notes, backend, problems = [*bf16.notes], bf16.backend, strangers(config, bf16.names, bf16.label)
     progress(3)
-    twin = NetworkSubject(graphs.twin)
-    with twin:
+    with NetworkSubject(graphs.twin) as blocks, _beside(blocks, graphs.twin, comparison) as twin:
         examination.structure(twin)
-        examination.precision(twin, network, bf16.label)
+        examination.precision(blocks, network, bf16.label)
         examination.last.append(last_word(comparison, twin, twin=True))
-        notes += twin.program.network.notes
-        problems += strangers(config, twin.names, twin.label)
+        notes += blocks.notes
+        problems += strangers(config, blocks.names, twin.label)
     return LayerFindings(
         asked=asked,
         reference=REFERENCE,
@@ -103,6 +103,17 @@ def judge_graphs(
         problems=tuple(problems),
         notes=(*examination.notes, *dict.fromkeys(notes), CAST, MARKED),
     )
+
+
+@contextmanager
+def _beside(blocks: NetworkSubject, graph: Path, comparison: Comparison) -> Iterator[Subject]:
+    """Give TensorRT's view of the twin that computes blocks: that network itself, or an engine of the same graph."""
+    subject = tensorrt(graph, comparison)
+    if isinstance(subject, NetworkSubject):
+        yield blocks
+    else:
+        with subject:
+            yield subject
 
 
 def run_reference(comparison: Comparison, raw_twin: Path) -> None:

@@ -72,7 +72,9 @@ class Comparison:
         """
         record = into or self.reference
         cache = [present_name(layer, kind) for layer in range(self.config.num_hidden_layers) for kind in KINDS]
-        wanted = [name for name in dict.fromkeys([*self.by_name, *cache]) if name in subject.names]
+        # The raw export has no counterpart of other tensors, and may have others under their names.
+        shown = [part.name for part in self.parts if part.kind != OTHER or into is not None]
+        wanted = [name for name in dict.fromkeys([*shown, *cache]) if name in subject.names]
         for call in self.calls:
             feeds = {**call.feeds, **self.reference.past(call, self.config)}
             subject.stream(feeds, wanted, partial(record.write, call))

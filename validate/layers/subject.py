@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from artifacts.errors import refuse
+from artifacts.versions import versions
 from runtime.session import Array
 from validate.network import LABEL, Program, load_program
 from validate.network.arrays import to_tensor
@@ -36,6 +37,16 @@ class Subject(Protocol):
     @property
     def names(self) -> Collection[str]:
         """Every tensor that can be asked for."""
+        ...
+
+    @property
+    def backend(self) -> str:
+        """The library that runs it, with its version."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the library had to say of the graph."""
         ...
 
     def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
@@ -65,6 +76,16 @@ class OnnxRuntimeSubject:
     def names(self) -> Collection[str]:
         """The graph's tensors, by the names of the contract."""
         return self._names
+
+    @property
+    def backend(self) -> str:
+        """ONNX Runtime's version."""
+        return f"onnxruntime {versions('onnxruntime-gpu')['onnxruntime-gpu']}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: what it says is of no use here."""
+        return ()
 
     def __enter__(self) -> Self:
         import onnx
@@ -126,6 +147,16 @@ class NetworkSubject:
     def names(self) -> Collection[str]:
         """Every tensor that a run computes."""
         return frozenset(self.program.tensors)
+
+    @property
+    def backend(self) -> str:
+        """The library whose parser made the network."""
+        return self.program.network.backend
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parser's warnings."""
+        return self.program.network.notes
 
     @property
     def program(self) -> Program:
