@@ -20,6 +20,10 @@ INDEX_FILE = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
+FLOATS = ("BF16", "F16", "F32", "F64")
+"""Types of weights that can be rounded to BF16, by their names in safetensors."""
+
+
 class Weights(Protocol):
     """The tensors of a checkpoint."""
 
@@ -111,7 +115,15 @@ class SafetensorsWeights:
                     if name in self._files:
                         yield Problem(f"tensor {name} is in two files", found=f"{self._files[name].name}, {path.name}")
                     self._files[name] = path
-                    self._shapes[name] = tuple(file.get_slice(name).get_shape())
+                    header = file.get_slice(name)
+                    self._shapes[name] = tuple(header.get_shape())
+                    if header.get_dtype() not in FLOATS:
+                        yield Problem(
+                            f"tensor {name} is of a type that is not carried",
+                            f"one of {', '.join(FLOATS)}",
+                            f"{header.get_dtype()} in {path.name}",
+                            "export the checkpoint that this one was quantized from",
+                        )
         except (SafetensorError, OSError) as error:
             yield Problem(
                 f"{path} is corrupt or cut short",

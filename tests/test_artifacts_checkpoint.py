@@ -63,6 +63,14 @@ def test_a_corrupt_header_is_refused(tmp_path: Path) -> None:
         Checkpoint.of_folder(tmp_path).weights()
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_quantized_tensors_are_named(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = tensors_of(small_config())
+    tensors[names.EMBEDDING_WEIGHT] = tensors[names.EMBEDDING_WEIGHT].to(dtype)
+    with pytest.raises(StageError, match=f"tensor {names.EMBEDDING_WEIGHT} is of a type that is not carried"):
+        Checkpoint.of_folder(write_checkpoint(tmp_path, small_config(), tensors)).weights()
+
+
 def test_a_tensor_that_is_not_where_the_index_says_is_named(folder: Path) -> None:
     index = json.loads((folder / INDEX_FILE).read_text())
     index["weight_map"][names.EMBEDDING_WEIGHT] = "model-00002-of-00003.safetensors"
