@@ -26,8 +26,8 @@ from artifacts.contract import (
 from runtime.memory import BindableSession, Memory, zeros
 from runtime.sampling import Logits
 
-FIRST_BUCKET = 256
-"""Slots that a cache begins with where it may grow; it then doubles."""
+BUCKET = 256
+"""Slots that a cache begins with where it may grow, and the least that it grows by."""
 
 
 class Cache(Protocol):
@@ -160,8 +160,9 @@ def allocate(session: BindableSession, name: str, rows: int, slots: int) -> Memo
 
 
 def bucket(tokens: int, context: int) -> int:
-    """Give the slots to have for some tokens: a power of two times the first bucket, no more than the context."""
-    slots = FIRST_BUCKET
-    while slots < tokens:
-        slots *= 2
-    return min(slots, context)
+    """Give the slots to have for some tokens: at most an eighth or 256 more than these, no more than the context.
+
+    So few slots are empty, and yet a cache that grows to any length is copied but a few times in all.
+    """
+    step = max(BUCKET, tokens // 8 // BUCKET * BUCKET)
+    return min(-(-tokens // step) * step, context)

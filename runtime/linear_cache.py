@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.contract import ATTENTION_MASK, INPUT_IDS, LOGITS, POSITION_IDS, WRITE_INDICES
-from runtime.cache import FIRST_BUCKET, StepInputs, allocate, bucket, cache_names
+from runtime.cache import BUCKET, StepInputs, allocate, bucket, cache_names
 from runtime.memory import BindableSession, Bound, Memory, zeros
 from runtime.sampling import Logits
 
@@ -22,7 +22,7 @@ class LinearCache:
     """Rows that are filled and freed independently.
 
     Where the session's capacity is free and lies in host memory, the cache has only as many slots as its longest row
-    needs, and doubles when that is full.
+    needs (see `runtime.cache.bucket`).
     """
 
     def __init__(self, session: BindableSession, *, rows: int, context: int, chunk: int) -> None:
@@ -52,14 +52,14 @@ class LinearCache:
         kept = min(count, self.fill(row))
         self._fills[row] = kept
         self._mask.host[row, kept:] = 0
-        if self._grows and not self._fills.any() and self.capacity > FIRST_BUCKET:
+        if self._grows and not self._fills.any() and self.capacity > BUCKET:
             self.reset()
         return kept
 
     def reset(self) -> None:
         """Forget everything, also what a step that failed may have left half-done."""
         self._fills[:] = 0
-        self._resize(min(FIRST_BUCKET, self.context) if self._grows else self.context)
+        self._resize(min(BUCKET, self.context) if self._grows else self.context)
 
     def extend(self, row: int, tokens: Sequence[int]) -> Logits:
         """Read more tokens of one row, at the row's own address."""

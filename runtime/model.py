@@ -29,13 +29,14 @@ class RunOptions:
     """How to run a model.
 
     Attributes:
-        linear: use the linear cache (what the server needs) instead of the one that grows.
+        linear: use the linear cache, which is faster and which the server needs, not the one that is joined anew each
+            step.
         context: most tokens of prompt and text together; `None` takes 4096, or all positions of a model with fewer.
         provider: where ONNX Runtime computes.
         plan: run this plan with TensorRT instead: the name of a folder in `build/`. It has its own form and context.
     """
 
-    linear: bool = False
+    linear: bool = True
     context: int | None = None
     provider: Provider = "cpu"
     plan: str | None = None

@@ -50,7 +50,7 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench`."""
-    _add_model(parser, linear=False)
+    _add_model(parser, choose_form=False)
     parser.add_argument(
         "--prompts", type=int, nargs="+", default=[128, 512, 1024], metavar="TOKENS", help="of the prompts"
     )
@@ -65,8 +65,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
-    _add_model(parser, linear=False)
-    parser.set_defaults(linear=True)
+    _add_model(parser, choose_form=False)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000)")
     parser.add_argument("--slots", type=int, default=8, metavar="N", help="texts that run at once (default: 8)")
@@ -75,11 +74,13 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", metavar="KEY", help=f"what clients must show (default: ${API_KEY}, or none)")
 
 
-def _add_model(parser: argparse.ArgumentParser, *, linear: bool = True) -> None:
+def _add_model(parser: argparse.ArgumentParser, *, choose_form: bool = True) -> None:
     parser.add_argument("model", type=Path, metavar="OUT/<model>", help="the model's folder")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="most tokens of prompt and text (default: 4096)")
-    if linear:
-        parser.add_argument("--linear", action="store_true", help="use the linear cache instead of the one that grows")
+    if choose_form:
+        parser.add_argument(
+            "--concatenated", action="store_true", help="use the graph whose cache is joined anew each step"
+        )
     parser.add_argument("--plan", metavar="TARGET", help="run the plan in build/TARGET with TensorRT")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where ONNX Runtime computes")
 
@@ -95,7 +96,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def run_options(given: argparse.Namespace) -> RunOptions:
     """Give how to run the model."""
-    return RunOptions(getattr(given, "linear", False), given.context, given.provider, given.plan)
+    return RunOptions(not getattr(given, "concatenated", False), given.context, given.provider, given.plan)
 
 
 def serve_options(given: argparse.Namespace) -> ServeOptions:

@@ -52,13 +52,13 @@ def _sections(given: argparse.Namespace) -> Iterator[Section]:
     speed = bandwidth()
     rows: list[Sequence[str]] = []
     shares: list[Sequence[str]] = []
-    for linear in [False, True] if given.plan is None else [False]:
+    for linear in [True, False] if given.plan is None else [True]:
         with loaded(Model(given.model, replace(chosen, linear=linear))) as model:
             batches = given.batches if linear or given.plan else [1]
             for row in measure(model, given.prompts, batches, given.new, speed):
                 stderr().print(" ".join(row.cells()))
                 rows.append(row.cells())
-            shares += _overheads(model, "linear" if linear else "concatenated")
+            shares += _overheads(model, rows[-1][0] if rows else "")
     yield f"Prompts and texts at once; memory is read at {speed / 1e9:.1f} GB/s", Row.HEADER, list(rows)
     yield "Share of a step outside the session's run", ("cache", "tokens chosen", "share"), list(shares)
     if given.against:
@@ -87,9 +87,8 @@ def _against(given: argparse.Namespace, chosen: RunOptions) -> Section:
     """Compare with others in rounds that take turns."""
     with ExitStack() as stack:
         model = stack.enter_context(loaded(Model(given.model, chosen)))
-        subjects = [ours("this project, concatenated cache", model)]
-        linear = stack.enter_context(loaded(Model(given.model, replace(chosen, linear=True))))
-        subjects.append(ours("this project, linear cache", linear))
+        concatenated = stack.enter_context(loaded(Model(given.model, replace(chosen, linear=False))))
+        subjects = [ours("this project, linear cache", model), ours("this project, concatenated cache", concatenated)]
         checkpoint = Checkpoint.from_identity(model.folder.export_manifest().checkpoint).folder
         if checkpoint is None:
             raise refuse("a random model has no checkpoint that others could load", remedy="leave --against out")
@@ -118,8 +117,8 @@ def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
 
     many, one = [], []
     with (
-        loaded(Model(given.model, chosen)) as model,
-        loaded(Model(given.model, replace(chosen, linear=True))) as linear,
+        loaded(Model(given.model, replace(chosen, linear=False))) as model,
+        loaded(Model(given.model, chosen)) as linear,
     ):
         single = ours("one", model)
         prompts = [_prompt(model)[: PROMPT // 4]] * given.streams

@@ -139,9 +139,10 @@ def test_steps_of_one_token_are_bound_once(linear: LinearCache, monkeypatch: pyt
     assert counted.call_count == 1
 
 
-def test_buckets_double_up_to_the_context() -> None:
-    assert [bucket(tokens, 1000) for tokens in (1, 256, 257, 512, 513, 1000)] == [256, 256, 512, 512, 1000, 1000]
+def test_buckets_leave_few_slots_empty_and_end_at_the_context() -> None:
+    assert [bucket(tokens, 1000) for tokens in (1, 256, 257, 512, 513, 1000)] == [256, 256, 512, 512, 768, 1000]
     assert bucket(5, 100) == 100
+    assert [bucket(tokens, 65536) for tokens in (2048, 4097, 40000)] == [2048, 4608, 43776]
 
 
 def test_the_capacity_is_taken_out_of_the_shapes_and_out_of_the_mask(tmp_path: Path) -> None:

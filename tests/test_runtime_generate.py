@@ -84,7 +84,7 @@ def test_the_command_prints_the_text_and_nothing_else(
         assert first.out == model.generator().text(PROMPT, Settings(max_tokens=9)) + "\n"
     assert "9 out" in first.err
     monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
-    assert main([*arguments, "--linear", "-"]) == 0
+    assert main([*arguments, "--concatenated", "-"]) == 0
     assert capsys.readouterr().out == first.out
 
 

@@ -61,16 +61,18 @@ def test_a_yes_is_written_with_its_manifest_and_is_up_to_date(folder: ModelFolde
     assert report.verdict
     assert not report.up_to_date
     written = {path.name for path in report.folder.iterdir()}
-    assert written == {"report.json", "manifest.json"}
+    assert written == {"report.json", "report.html", "plots", "manifest.json"}
     manifest = json.loads((report.folder / "manifest.json").read_text())
+    files = {path for path in report.folder.rglob("*") if path.is_file()} - {report.folder / "manifest.json"}
+    assert set(manifest["outputs"]) == {folder.relative(path) for path in files}
     assert manifest["facts"] == {"verdict": "yes", "tensors": 42, "elements": 600}
     assert manifest["options"] == {"prompt": Options().prompt, "tokens": 32, "layers": "named"}
     assert [path.name for path in (folder.root / "validate").iterdir()] == [report.folder.name]
-    before = {path: path.read_bytes() for path in report.folder.iterdir()}
+    before = {path: path.read_bytes() for path in files}
     again = validate(folder.root)
     assert again.up_to_date
     assert again == report
-    assert {path: path.read_bytes() for path in report.folder.iterdir()} == before
+    assert {path: path.read_bytes() for path in files} == before
 
 
 def test_another_option_or_another_plan_is_not_up_to_date(folder: ModelFolder, runners_find: Find) -> None:
