@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from artifacts.config import ModelConfig
-from artifacts.contract import LOGITS, Form, signature
+from artifacts.contract import LOGITS, Form, TensorSpec, signature
 from runtime.session import Session
 from validate import certificate, greedy
 from validate.cache import capacity
@@ -160,9 +160,16 @@ def check_signature(config: ModelConfig, form: Form, session: Session, *, twin: 
             f"{side} {name} is {found[name].precision.value} {found[name].axes}, "
             f"expected {spec.precision.value} {spec.axes}"
             for name, spec in expected.items()
-            if name in found and found[name] != spec
+            if name in found and not agrees(found[name], spec)
         ]
     return Check("signature", len(list(wanted)), 0, problems=abridged(problems))
+
+
+def agrees(found: TensorSpec, wanted: TensorSpec) -> bool:
+    """Whether a tensor is what the contract says; TensorRT has no name ("") for the dynamic axes of an output."""
+    axes = zip(found.axes, wanted.axes, strict=False)
+    same = all(one == other or (one == "" and isinstance(other, str)) for one, other in axes)
+    return same and len(found.axes) == len(wanted.axes) and found.precision is wanted.precision
 
 
 def fitting(asked: Sequence[Scenario], slots: int | None) -> tuple[tuple[Scenario, ...], list[str]]:

@@ -108,10 +108,11 @@ class Examination:
             if (other.subject, other.instrument) == (row.subject, row.instrument)
         }
 
-    def _elsewhere(self, case: Case) -> Mapping[str, bool]:
-        """Whether other subjects have the same tensor right."""
+    def _elsewhere(self, case: Case) -> Mapping[str, frozenset[str]]:
+        """In which calls other subjects have the same tensor wrong, by structure."""
+        cases = {other.row.subject: other for other in self.cases if other.part.name == case.part.name}
         return {
-            row.subject: row.verdict
+            row.subject: cases.get(row.subject, case).wrong_calls if row.problem else frozenset[str]()
             for row in self.rows
             if row.name == case.part.name and row.instrument == "structure" and row.subject != case.row.subject
         }

@@ -38,12 +38,12 @@ class Case:
     before: float
 
 
-def explain(case: Case, elsewhere: Mapping[str, bool], config: ModelConfig) -> tuple[str, str]:
+def explain(case: Case, elsewhere: Mapping[str, frozenset[str]], config: ModelConfig) -> tuple[str, str]:
     """Give one word for the pattern, and sentences that say what it means.
 
     Args:
         case: the wrong tensor.
-        elsewhere: for other subjects that were judged by structure whether they have it right, by label.
+        elsewhere: for other subjects that were judged by structure the calls in which they have it wrong, by label.
         config: the model's facts.
     """
     pattern, meaning = _pattern(case, config)
@@ -115,12 +115,16 @@ def _mask(case: Case) -> str:
     return _where(case) or "queries may look at other slots than they should: the mask itself is made wrong."
 
 
-def _whose_fault(case: Case, elsewhere: Mapping[str, bool]) -> str:
+def _whose_fault(case: Case, elsewhere: Mapping[str, frozenset[str]]) -> str:
     """Say what the other subjects say of the same tensor."""
     if case.row.instrument == "precision":
         return "The block is recomputed from its own inputs, so the fault is in this block of the BF16 graph."
-    right = sorted(label for label, fine in elsewhere.items() if fine)
-    wrong = sorted(label for label, fine in elsewhere.items() if not fine)
+    right = sorted(label for label, wrong in elsewhere.items() if not wrong)
+    wrong = sorted(label for label, wrong in elsewhere.items() if wrong)
+    if wrong and elsewhere[wrong[0]] != case.wrong_calls:
+        calls = ", ".join(sorted(elsewhere[wrong[0]]))
+        words = "TensorRT's parser took the graph otherwise (docs/importer.md)."
+        return f"{wrong[0]} is wrong in other calls ({calls}): {words}"
     if wrong:
         return "Both runtimes say so: the fault is in the graph, not in what TensorRT made of it."
     if right:
