@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from artifacts.checkpoint import Checkpoint
+from artifacts.checkpoint import Checkpoint, cached_snapshot
 from artifacts.errors import StageError, refuse
 from artifacts.random_model import PREFIX
+from artifacts.weights import weight_files
 
 PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
 """Revisions that we were tested with; REVISION= (`--revision`) changes them."""
@@ -51,22 +52,37 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
 
 
 def _of_hub(repository: str, revision: str) -> Checkpoint:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED)))
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise _unreachable(repository, revision, error) from error
-    resolved = folder.name
-    if not _HEX40.fullmatch(resolved):
+    folder = _cached(repository, revision) or _fetched(repository, revision)
+    if not _HEX40.fullmatch(folder.name):
         raise refuse(
             f"{repository} at {revision} has no 40-hex revision",
             expected="a snapshot folder that is named after its revision",
             found=str(folder),
             remedy="remove it from the hub's cache and export again",
         )
-    return Checkpoint("hub", repository, resolved, folder)
+    return Checkpoint("hub", repository, folder.name, folder)
+
+
+def _cached(repository: str, revision: str) -> Path | None:
+    """Find a fixed revision that is whole in the local cache: it cannot have changed, so the hub need not be asked."""
+    if not _HEX40.fullmatch(revision):
+        return None
+    try:
+        folder = cached_snapshot(repository, revision)
+        weight_files(folder)
+    except StageError:
+        return None
+    return folder
+
+
+def _fetched(repository: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED)))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise _unreachable(repository, revision, error) from error
 
 
 def _unreachable(repository: str, revision: str, error: Exception) -> StageError:

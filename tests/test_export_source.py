@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from artifacts.checkpoint import Checkpoint
 from artifacts.digest import Digests
 from artifacts.errors import StageError
+from export import source
 from export.source import FETCHED, PINNED, resolve
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -51,6 +52,22 @@ def test_the_pinned_revision_is_taken_from_the_cache(cache: Path, folder: Path) 
     repository, revision = next(iter(PINNED.items()))
     snapshot = cache_as_hub(cache, repository, revision, folder)
     assert resolve(repository) == Checkpoint("hub", repository, revision, snapshot)
+
+
+def test_a_fixed_revision_that_is_whole_is_not_asked_for(
+    cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a network the hub's client would try for half a minute, at every "up to date"."""
+    monkeypatch.setattr(source, "_fetched", lambda repository, revision: pytest.fail("the hub was asked"))
+    snapshot = cache_as_hub(cache, "me/model", REVISION, folder)
+    assert resolve("me/model", REVISION).folder == snapshot
+
+
+def test_a_snapshot_that_lacks_a_shard_is_asked_for(cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = cache_as_hub(cache, "me/model", REVISION, folder)
+    monkeypatch.setattr(source, "_fetched", lambda repository, revision: folder.parent / REVISION)
+    (snapshot / "model-00001-of-00002.safetensors").unlink()
+    assert resolve("me/model", REVISION).folder == folder.parent / REVISION
 
 
 def test_main_and_a_branch_become_forty_hex_digits(cache: Path, folder: Path) -> None:
