@@ -31,7 +31,8 @@ class Editor:
 
     def maker(self, name: str) -> onnx.NodeProto:
         """Give the node that makes a tensor."""
-        return next(node for node in self.graph.node if name in node.output)
+        found: onnx.NodeProto = next(node for node in self.graph.node if name in node.output)
+        return found
 
     def constant(self, name: str, values: Any, dtype: Any = None) -> str:
         """Add a constant, by default in the type that the graph computes in."""

@@ -68,8 +68,7 @@ class Hand:
 def hand(tmp_path_factory: pytest.TempPathFactory) -> Hand:
     """Write the model, fuse it, and run the reference."""
     root = tmp_path_factory.mktemp("faults") / "hand"
-    sizes = {"hidden_size": 128, "head_dim": 32, "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]}
-    folder = write_raw_folder(root, **sizes)
+    folder = write_raw_folder(root, hidden_size=128, head_dim=32, num_hidden_layers=3, no_rope_layers=[1, 0, 1])
     fuse(folder.root, 128)
     raw = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
     folder.graph(Form.EXPORT, twin=True).write_bytes(fp32_twin(raw, folder.config()).SerializeToString())

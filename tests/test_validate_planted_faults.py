@@ -159,3 +159,11 @@ def test_a_worker_writes_its_findings_beside_its_order(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "0 19"
     assert lines[-1] == "19 19"
+
+
+@pytest.mark.parametrize("runner", [runner for runner in RUNNERS if runner.network], ids=lambda runner: runner.name)
+def test_tensorrts_networks_of_the_graphs_are_a_yes(
+    examination: Examination, fused: ModelFolder, runner: Runner
+) -> None:
+    with runner.open(fused, Checkpoint.from_identity(fused.export_manifest().checkpoint)) as session:
+        assert examination.run(runner, session).problems == []
