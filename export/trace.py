@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from artifacts.config import ModelConfig
+from artifacts.errors import refuse
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -28,13 +29,24 @@ def trace(model: SmolLM3ForCausalLM, config: ModelConfig) -> onnx_ir.Model:
     Args:
         model: the untouched model.
         config: its facts.
+
+    Raises:
+        StageError: the exporter failed, whatever it raised.
     """
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     settings = OnnxConfig(dynamic=True, dynamic_shapes=_dynamic_shapes(config), optimize=False)
-    with _quiet():
-        exported = OnnxExporter().export(model, _inputs(config), config=settings)
-    program: onnx_ir.Model = exported.program
+    try:
+        with _quiet():
+            program: onnx_ir.Model = OnnxExporter().export(model, _inputs(config), config=settings).program
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise refuse(
+            "Transformers' exporter could not trace the model",
+            expected="an ONNX graph, with the versions of constraints.txt",
+            found=f"{type(error).__name__}: {first_line}",
+            remedy="install the versions of constraints.txt (make setup)",
+        ) from error
     return program
 
 

@@ -108,6 +108,22 @@ def test_a_loaded_model_that_differs_from_the_config_is_refused(monkeypatch: pyt
     ]
 
 
+def test_an_exporter_that_fails_is_refused_and_not_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.exporters.exporter_onnx import OnnxExporter
+
+    from artifacts.config import ModelConfig
+    from export.trace import trace
+
+    def fail(*given: object, **named: object) -> None:
+        raise RuntimeError("a guard was violated\nand much more")
+
+    monkeypatch.setattr(OnnxExporter, "export", fail)
+    raw = small_config()
+    config = ModelConfig.from_raw(raw)
+    with pytest.raises(StageError, match="RuntimeError: a guard was violated\n"):
+        trace(skeleton.untouched_model(raw, config), config)
+
+
 def test_rotary_tables_of_another_theta_are_refused(tmp_path: Path) -> None:
     from artifacts.config import ModelConfig
 
