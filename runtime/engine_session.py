@@ -106,7 +106,7 @@ class EngineSession:
         staged: dict[int, Place] = {}
         for name in [*self.inputs, *self.outputs]:
             memory = tensors[name]
-            if memory.array is None:
+            if not memory.on_host:
                 places[name] = memory
             else:
                 places[name] = staged.setdefault(memory.address, self._stage(name, memory.nbytes))
@@ -177,8 +177,8 @@ class EngineBound:
         record: bool,
     ) -> None:
         self._device, self._context, self._tensors, self._places = session.device, context, tensors, places
-        self._uploads = [name for name in session.inputs if tensors[name].array is not None]
-        self._downloads = [name for name in session.outputs if tensors[name].array is not None]
+        self._uploads = [name for name in session.inputs if tensors[name].on_host]
+        self._downloads = [name for name in session.outputs if tensors[name].on_host]
         self._inputs = list(session.inputs)
         self._record = record
         self._runs = 0

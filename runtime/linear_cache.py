@@ -8,6 +8,7 @@ ever shows it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,31 @@ from artifacts.contract import ATTENTION_MASK, INPUT_IDS, LOGITS, POSITION_IDS, 
 from runtime.cache import BUCKET, StepInputs, allocate, bucket, cache_names
 from runtime.memory import BindableSession, Bound, Memory, zeros
 from runtime.sampling import Logits
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is bound, and the small arrays that the host fills before it and reads after it.
+
+    Attributes:
+        ids: (B, S).
+        positions: (B, S).
+        indices: (B), the slot that each row's first new token goes to.
+        logits: (B, V).
+        bound: what runs it.
+    """
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    logits: Logits
+    bound: Bound
+
+    @classmethod
+    def of(cls, session: BindableSession, tensors: Mapping[str, Memory]) -> Step:
+        """Bind a session's tensors."""
+        ids, positions, indices = (tensors[name].host for name in (INPUT_IDS, POSITION_IDS, WRITE_INDICES))
+        return cls(ids, positions, indices, tensors[LOGITS].host[:, 0], session.bind(tensors))
 
 
 class LinearCache:
@@ -34,7 +60,7 @@ class LinearCache:
         self._names = cache_names(session)
         self._inputs = StepInputs(session, rows=rows, chunk=chunk)
         self._fills: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self._mask = zeros(session.inputs[ATTENTION_MASK], (rows, 0))
+        self._slots: NDArray[np.int64] = np.zeros((rows, 0), np.int64)
         self._buffers: dict[str, Memory] = {}
         self.reset()
 
@@ -51,7 +77,7 @@ class LinearCache:
         """Forget a row's tokens after the first `count`."""
         kept = min(count, self.fill(row))
         self._fills[row] = kept
-        self._mask.host[row, kept:] = 0
+        self._slots[row, kept:] = 0
         if self._grows and not self._fills.any() and self.capacity > BUCKET:
             self.reset()
         return kept
@@ -67,14 +93,14 @@ class LinearCache:
         assert 0 < len(tokens) <= self.chunk
         assert end <= self.context
         self._make_room(end)
-        tensors = self._tensors(row, 1, len(tokens))
-        tensors[INPUT_IDS].host[0] = tokens
-        tensors[POSITION_IDS].host[0] = np.arange(start, end)
-        tensors[WRITE_INDICES].host[0] = start
-        self._mask.host[row, start:end] = 1
-        self._bound((row, 1, len(tokens)), tensors).run()
+        step = self._step(row, 1, len(tokens))
+        step.ids[0] = tokens
+        step.positions[0] = np.arange(start, end)
+        step.indices[0] = start
+        self._slots[row, start:end] = 1
+        step.bound.run()
         self._fills[row] = end
-        logits: Logits = tensors[LOGITS].host[0, 0]
+        logits: Logits = step.logits[0]
         return logits
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, Logits]:
@@ -89,34 +115,32 @@ class LinearCache:
         count = max(tokens) + 1
         fills = self._fills[:count]
         self._make_room(int(fills.max()) + 1)
-        tensors = self._tensors(0, count, 1)
-        ids = tensors[INPUT_IDS].host[:, 0]
+        step = self._step(0, count, 1)
+        ids, taking_part = step.ids[:, 0], list(tokens)
         ids[:] = 0
-        taking_part = list(tokens)
         ids[taking_part] = list(tokens.values())
-        tensors[POSITION_IDS].host[:, 0] = fills
-        tensors[WRITE_INDICES].host[:] = fills
-        self._mask.host[taking_part, fills[taking_part]] = 1
-        self._bound((0, count, 1), tensors).run()
+        step.positions[:, 0] = step.indices[:] = fills
+        self._slots[taking_part, fills[taking_part]] = 1
+        step.bound.run()
         fills[taking_part] += 1
-        logits = tensors[LOGITS].host
-        return {row: logits[row, 0] for row in taking_part}
+        return {row: step.logits[row] for row in taking_part}
 
-    def _tensors(self, first: int, count: int, new: int) -> dict[str, Memory]:
-        """Give all tensors of a step over some neighbouring rows."""
+    def _step(self, first: int, count: int, new: int) -> Step:
+        """Bind a step over some neighbouring rows.
+
+        Steps of one token come again and again, so they are kept; chunks of a prompt do not.
+        """
+        key = (first, count, new)
+        if key in self._steps:
+            return self._steps[key]
         tensors = self._inputs.tensors(count, new)
         tensors[ATTENTION_MASK] = self._mask.rows(first, count)
         for name, present in self._names.items():
             tensors[name] = tensors[present] = self._buffers[name].rows(first, count)
-        return tensors
-
-    def _bound(self, key: tuple[int, int, int], tensors: dict[str, Memory]) -> Bound:
-        """Bind a step, or give it from memory: steps of one token come again and again, chunks of a prompt do not."""
-        if key[2] != 1:
-            return self._session.bind(tensors)
-        if key not in self._steps:
-            self._steps[key] = self._session.bind(tensors)
-        return self._steps[key]
+        step = Step.of(self._session, tensors)
+        if new == 1:
+            self._steps[key] = step
+        return step
 
     def _make_room(self, slots: int) -> None:
         assert slots <= self.context
@@ -127,9 +151,9 @@ class LinearCache:
         """Give every row another number of slots; what the rows hold moves along."""
         held = int(self._fills.max())
         mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
-        mask.host[:, :held] = self._mask.host[:, :held]
-        self._mask = mask
-        self._steps: dict[tuple[int, int, int], Bound] = {}
+        mask.host[:, :held] = self._slots[:, :held]
+        self._mask, self._slots = mask, mask.host
+        self._steps: dict[tuple[int, int, int], Step] = {}
         # One tensor after the other, so that no more than one of them is there twice.
         for name in self._names:
             new = allocate(self._session, name, self.rows, slots)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,22 +16,21 @@ from artifacts.contract import TensorSpec
 from runtime.session import Array, Session, numpy_type
 
 
-@dataclass(frozen=True)
-class Memory:
-    """A C-contiguous tensor at an address.
+class Memory(NamedTuple):
+    """A C-contiguous tensor at an address; cheap to cut and to reshape, because a step may do so for every layer.
 
     Attributes:
         dtype: its element type; BF16 is `ml_dtypes.bfloat16`.
         shape: its axes, all of them numbers.
         address: where its first element lies.
-        array: the same tensor as numpy sees it; only in host memory.
+        whole: the host's array that it is a part of; none in memory that the host cannot see.
         owner: what must live as long as the memory is used.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     address: int
-    array: Array | None
+    whole: Array | None
     owner: object
 
     @classmethod
@@ -42,10 +40,16 @@ class Memory:
         return cls(array.dtype, array.shape, array.ctypes.data, array, array)
 
     @property
+    def on_host(self) -> bool:
+        """Whether it lies in host memory."""
+        return self.whole is not None
+
+    @property
     def host(self) -> Array:
         """The tensor as numpy sees it; only what lies in host memory is asked for."""
-        assert self.array is not None
-        return self.array
+        assert self.whole is not None
+        first = (self.address - self.whole.ctypes.data) // self.dtype.itemsize
+        return self.whole.reshape(-1)[first : first + math.prod(self.shape)].reshape(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -56,15 +60,12 @@ class Memory:
         """Give some of the rows along the first axis: no copy, an address further on."""
         assert 0 <= first <= first + count <= self.shape[0]
         row = self.nbytes // self.shape[0]
-        array = None if self.array is None else self.array[first : first + count]
-        return replace(self, shape=(count, *self.shape[1:]), address=self.address + first * row, array=array)
+        return Memory(self.dtype, (count, *self.shape[1:]), self.address + first * row, self.whole, self.owner)
 
     def shaped(self, *shape: int) -> Memory:
         """Give a tensor of another shape at the same address, of as many elements or fewer."""
-        count = math.prod(shape)
-        assert count <= math.prod(self.shape)
-        array = None if self.array is None else self.array.reshape(-1)[:count].reshape(shape)
-        return replace(self, shape=shape, array=array)
+        assert math.prod(shape) <= math.prod(self.shape)
+        return Memory(self.dtype, shape, self.address, self.whole, self.owner)
 
 
 class Bound(Protocol):

@@ -53,7 +53,7 @@ class BindableOnnxRuntimeSession(OnnxRuntimeSession):
         for names, put in ((self.inputs, binding.bind_input), (self.outputs, binding.bind_output)):
             for name in names:
                 memory = tensors[name]
-                device = "cpu" if memory.array is not None else self._provider
+                device = "cpu" if memory.on_host else self._provider
                 put(name, device, 0, _element(memory), memory.shape, memory.address)
         return OnnxRuntimeBound(self._session, binding, tensors)
 

@@ -76,13 +76,13 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
 
     A limit that falls among equal probabilities keeps all of them, so that a token's number decides nothing.
     """
+    ids = np.arange(len(logits))
+    if 0 < sampling.top_k < len(logits):
+        ids = np.flatnonzero(logits >= np.partition(logits, -sampling.top_k)[-sampling.top_k])
+        logits = logits[ids]
     # The largest logit is taken off first, so that a temperature close to 0 cannot overflow.
     scaled = (logits - logits.max()) / np.float32(sampling.temperature)
-    ids = np.arange(len(scaled))
-    if 0 < sampling.top_k < len(scaled):
-        kth = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
-        ids = np.flatnonzero(scaled >= kth)
-    probabilities = _normalized(np.exp(scaled[ids], dtype=np.float64))
+    probabilities = _normalized(np.exp(scaled).astype(np.float64))
     if sampling.top_p < 1:
         keep = probabilities >= _nucleus_edge(probabilities, sampling.top_p)
         ids, probabilities = ids[keep], _normalized(probabilities[keep])
@@ -94,7 +94,9 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
 
 def _nucleus_edge(probabilities: NDArray[np.float64], top_p: float) -> float:
     """Give the least probability inside the smallest set of most likely tokens that sums to `top_p`."""
-    descending = np.sort(probabilities)[::-1]
+    # All tokens below this share together miss less than 1 - top_p, so the edge is above it: far fewer to sort.
+    likely = probabilities[probabilities >= 0.5 * (1 - top_p) / len(probabilities)]
+    descending = np.sort(likely)[::-1]
     inside = int(np.searchsorted(np.cumsum(descending), top_p))
     return float(descending[min(inside, len(descending) - 1)])
 

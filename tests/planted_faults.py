@@ -6,6 +6,7 @@ alone, or in the BF16 graph alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,18 +20,30 @@ from artifacts.config import ModelConfig
 
 Place = Literal["the pass", "the twin", "the BF16 graph"]
 Edit = Callable[["Editor"], None]
+Layers = tuple[int, int, int]
+"""Which layers of a model are meant by 0, 1 and 2: one with RoPE, one without, and one with."""
+
+
+def moved(name: str, layers: Layers) -> str:
+    """Give the name of a tensor in the layers that are meant."""
+    return re.sub(r"\b(layers|present)\.([012])\b", lambda found: f"{found[1]}.{layers[int(found[2])]}", name)
 
 
 class Editor:
     """One graph under the knife; new nodes are put where the old ones stood."""
 
-    def __init__(self, model: onnx.ModelProto, config: ModelConfig) -> None:
-        self.graph, self.config = model.graph, config
+    def __init__(self, model: onnx.ModelProto, config: ModelConfig, layers: Layers = (0, 1, 2)) -> None:
+        self.graph, self.config, self.layers = model.graph, config, layers
         self.bf16 = any(value.type.tensor_type.elem_type == TensorProto.BFLOAT16 for value in self.graph.input)
         self.cos = "rotary.cos" if self.bf16 else "rotary.cos.fp32"
 
+    def name(self, name: str) -> str:
+        """Give the name of a tensor in the layers that are meant."""
+        return moved(name, self.layers)
+
     def maker(self, name: str) -> onnx.NodeProto:
         """Give the node that makes a tensor."""
+        name = self.name(name)
         found: onnx.NodeProto = next(node for node in self.graph.node if name in node.output)
         return found
 
@@ -49,7 +62,7 @@ class Editor:
 
     def after(self, name: str, op: str, *inputs: str, **attributes: Any) -> None:
         """Change what a node makes: its result is called otherwise, and a new node makes the old name of it."""
-        node = self.maker(name)
+        node, name = self.maker(name), self.name(name)
         place = list(self.graph.node).index(node)
         node.output[0] = f"{name}/unchanged"
         new = helper.make_node(op, [node.output[0], *inputs], [name], name=f"{name}/changed", **attributes)
@@ -57,6 +70,7 @@ class Editor:
 
     def rename(self, names: dict[str, str]) -> None:
         """Rename tensors among nodes; the graph's inputs and outputs keep theirs."""
+        names = {self.name(old): self.name(new) for old, new in names.items()}
         for node in self.graph.node:
             for side in (node.input, node.output):
                 side[:] = [names.get(name, name) for name in side]
@@ -113,7 +127,7 @@ def rope_put_back(edit: Editor) -> None:
     path = "model.layers.1.self_attn"
     tables = (edit.cos, edit.cos.replace("cos", "sin"), "position_ids")
     for proj, user in (("q_proj", None), ("k_proj", "present.1.key")):
-        source = f"{path}.{proj}/Transpose"
+        source = edit.name(f"{path}.{proj}/Transpose")
         node = edit.maker(user) if user else next(node for node in edit.graph.node if source in node.input)
         turned = edit.before(node, "RotaryEmbedding", source, *tables, output=f"{path}.{proj}/turned")
         node.input[:] = [turned if name == source else name for name in node.input]
@@ -189,7 +203,7 @@ def causal_instead_of_mask(edit: Editor) -> None:
 def scale_left_to_the_importer(edit: Editor) -> None:
     """Do not scale q of layer 1, but set `Attention.scale`."""
     node = edit.maker("model.layers.1.self_attn.attention")
-    q = "model.layers.1.self_attn.q_proj/Transpose"
+    q = edit.name("model.layers.1.self_attn.q_proj/Transpose")
     edit.replace(node, "Attention", q, *node.input[1:], scale=edit.config.scale)
 
 

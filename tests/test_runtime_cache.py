@@ -88,9 +88,9 @@ def test_a_slot_that_should_not_be_seen_would_show(linear: LinearCache) -> None:
     expected = read(linear, 0, IDS[:41], 40)
     linear.keep(0, 40)
     poison_unfilled(linear)
-    linear._mask.host[0, 45] = 1
+    linear._slots[0, 45] = 1
     linear._fills[0] = 46
-    linear._mask.host[0, 40:45] = 0
+    linear._slots[0, 40:45] = 0
     found = linear.extend(0, IDS[40:41])
     assert np.abs(found - expected).max() > 1000 * TOLERANCE
 
