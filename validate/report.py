@@ -15,7 +15,7 @@ from validate.plans import NO_ENGINE, PlanState
 from validate.prompt import Prompt
 from validate.runners import RUNNERS, Role
 
-REPORT = "report.json"
+REPORT, PAGE = "report.json", "report.html"
 
 
 @dataclass(frozen=True)

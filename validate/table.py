@@ -11,7 +11,7 @@ from validate.comparison import TOLERANCE
 from validate.findings import Check, Findings
 from validate.layers.table import show_layers
 from validate.plans import NO_ENGINE
-from validate.report import REPORT, Report, subjects
+from validate.report import PAGE, REPORT, Report, subjects
 from validate.runners import Role
 
 GIB = 1 << 30
@@ -119,4 +119,5 @@ def _verdict(report: Report, console: Console) -> None:
     answer = "[bold green]yes[/]" if report.verdict else "[bold red]NO[/]"
     counted = f"{tensors:,} tensors, {elements:,} elements compared with PyTorch"
     console.print(f"verdict: {answer} for {escape(report.model)}: {counted}")
-    console.print(str(report.folder / REPORT), markup=False, soft_wrap=True)
+    for name in (REPORT, PAGE):
+        console.print(str(report.folder / name), markup=False, soft_wrap=True)

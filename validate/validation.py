@@ -68,15 +68,22 @@ def validate(root: Path, options: Options | None = None) -> Report:
         return earlier
     with _work_folder(place.parent) as work:
         report = _examine(inputs, target, options, work)
+    outputs = _write_page(inputs, report, tools)
     with Writing(place) as writing:
         report.write(writing.path(REPORT))
-        written = FileRecord.of(writing.path(REPORT), inputs.digests)
-        outputs = {inputs.folder.relative(place / REPORT): written}
+        outputs[inputs.folder.relative(place / REPORT)] = FileRecord.of(writing.path(REPORT), inputs.digests)
         tensors, elements = report.compared
         facts = {"verdict": "yes" if report.verdict else "no", "tensors": tensors, "elements": elements}
         manifest = Manifest("validate", asdict(options), inputs.identity, inputs.records, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
     return report
+
+
+def _write_page(inputs: Inputs, report: Report, tools: dict[str, str]) -> dict[str, FileRecord]:
+    """Write the report to be looked at, and record its files."""
+    from validate.page import write_page
+
+    return {inputs.folder.relative(path): FileRecord.of(path, inputs.digests) for path in write_page(report, tools)}
 
 
 def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str]) -> Report | None:

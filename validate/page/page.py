@@ -19,10 +19,9 @@ from validate.page.theme import DARK, LIGHT, Plot
 from validate.page.views import View, views
 from validate.page.worst import worst
 from validate.plans import NO_ENGINE
-from validate.report import Report, subjects
+from validate.report import PAGE, Report, subjects
 from validate.runners import Role
 
-PAGE = "report.html"
 PLOTS = "plots"
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
@@ -52,7 +51,7 @@ class Section:
 
 
 def write_page(report: Report, tools: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write report.html and plots/*.png into the report's folder.
+    """Write report.html and plots/*.png into the report's folder; plots of an earlier report go.
 
     Args:
         report: the report.
@@ -71,6 +70,8 @@ def write_page(report: Report, tools: Mapping[str, str]) -> tuple[Path, ...]:
     with Writing(place / PLOTS) as writing:
         for plot in plots:
             writing.path(f"{plot.name}.png").write_bytes(plot.png())
+    for path in set((place / PLOTS).glob("*.png")) - {place / PLOTS / f"{plot.name}.png" for plot in plots}:
+        path.unlink()
     sections = [Section(view, tuple(picture(plot) for plot in several)) for view, several in by_view]
     pictures = {name: picture(plot) if plot else None for name, plot in single.items()}
     text = render(report, {**tools, **versions("matplotlib")}, sections, pictures)
