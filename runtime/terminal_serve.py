@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import socket
+from contextlib import suppress
 
 import psutil
 
@@ -11,6 +13,8 @@ from artifacts.errors import refuse
 from runtime import options
 from runtime.model import Model
 from runtime.terminal_generate import loaded
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(given: argparse.Namespace) -> int:
@@ -24,14 +28,33 @@ def serve(given: argparse.Namespace) -> int:
     model = Model(given.model, options.run_options(given))
     if given.provider == "cpu":
         check_memory(model, serving.slots, psutil.virtual_memory().available)
-    with loaded(model), Service(model, serving) as service:
-        config = uvicorn.Config(create_app(service), given.host, given.port, log_level="warning", timeout_keep_alive=30)
+    with listen(given.host, given.port) as door, loaded(model), Service(model, serving) as service:
         stderr().print(
             f"{service.name} at http://{given.host}:{given.port} (API under /v1): {serving.slots} slots of "
-            f"{model.context} tokens, {serving.max_queue} may wait. Ctrl-C ends it."
+            f"{model.context} tokens, {serving.max_queue} may wait. Ctrl-C ends it.",
+            soft_wrap=True,
         )
-        uvicorn.Server(config).run()
+        if serving.api_key is None and given.host not in LOOPBACK:
+            stderr().print("caution: other machines can use it, and it wants no key (--api-key)")
+        config = uvicorn.Config(create_app(service), log_level="warning", timeout_keep_alive=30)
+        # The server ends in order on Ctrl-C, and then raises it once more.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[door])
     return DONE
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the port before anything is loaded.
+
+    Raises:
+        StageError: it cannot be had.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise refuse(
+            f"nothing can be served at {host}:{port}", found=error.strerror or str(error), remedy="give another --port"
+        ) from None
 
 
 def check_memory(model: Model, slots: int, available: int) -> None:

@@ -1,0 +1,73 @@
+"""The command serves until it is interrupted, and refuses what cannot work before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from artifacts.errors import StageError
+from runtime.__main__ import main
+from runtime.model import Model, RunOptions
+from runtime.terminal_serve import check_memory, listen
+from tests.small_model import write_small_model
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    folder = write_small_model(tmp_path / "small")
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "runtime", "serve", str(folder.root), "--port", str(port), "--slots", "2"]
+    environment = {**os.environ, "SMOLLM3_API_KEY": "secret"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(url)
+            body = {"model": "small", "prompt": "Tell", "max_tokens": 3}
+            assert httpx.post(f"{url}/v1/completions", json=body).status_code == 401
+            key = {"Authorization": "Bearer secret"}
+            assert httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=60).status_code == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    assert "small at http://127.0.0.1" in said
+
+
+def wait_for(url: str) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            assert httpx.get(f"{url}/health").status_code == 200
+            return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("it never answered")
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(StageError, match="nothing can be served at"):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_numbers_out_of_range_are_refused_all_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StageError) as error:
+        main(["serve", str(tmp_path), "--slots", "0", "--max-queue", "-1", "--chunk", "0"])
+    assert len(error.value.problems) == 3
+
+
+def test_slots_that_memory_cannot_hold_are_refused_with_the_number_that_it_can(tmp_path: Path) -> None:
+    model = Model(write_small_model(tmp_path / "small").root, RunOptions(context=4096))
+    slot = 4096 * 4 * 2 * 2 * 16 * 4
+    weights = model.config.num_parameters * 4
+    check_memory(model, 3, weights + 3 * slot)
+    with pytest.raises(StageError, match="at most 2 slots of 4 MiB"):
+        check_memory(model, 3, weights + 3 * slot - 1)
