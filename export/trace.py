@@ -40,14 +40,20 @@ def trace(model: SmolLM3ForCausalLM, config: ModelConfig) -> onnx_ir.Model:
         with _quiet():
             program: onnx_ir.Model = OnnxExporter().export(model, _inputs(config), config=settings).program
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
         raise refuse(
             "Transformers' exporter could not trace the model",
             expected="an ONNX graph, with the versions of constraints.txt",
-            found=f"{type(error).__name__}: {first_line}",
+            found=_root_cause(error),
             remedy="install the versions of constraints.txt (make setup)",
         ) from error
     return program
+
+
+def _root_cause(error: BaseException) -> str:
+    """Give the error that began it in one line; the exporter wraps it in pages of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
 
 
 def _inputs(config: ModelConfig) -> dict[str, Any]:

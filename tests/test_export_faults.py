@@ -115,7 +115,8 @@ def test_an_exporter_that_fails_is_refused_and_not_a_traceback(monkeypatch: pyte
     from export.trace import trace
 
     def fail(*given: object, **named: object) -> None:
-        raise RuntimeError("a guard was violated\nand much more")
+        cause = RuntimeError("a guard was violated\nand much more")
+        raise ValueError("advice") from cause
 
     monkeypatch.setattr(OnnxExporter, "export", fail)
     raw = small_config()
