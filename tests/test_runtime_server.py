@@ -264,6 +264,8 @@ def test_a_model_that_breaks_down_is_a_503_and_the_server_lives(
             client.completions.create(model="small", prompt="Tell", max_tokens=5)
         with pytest.raises(openai.APIError, match="the model failed"):
             list(client.completions.create(model="small", prompt="Tell", max_tokens=5, stream=True))
-    assert client.completions.create(model="small", prompt="Tell", max_tokens=5).choices[0].text == alone(
-        model, "Tell", 5
-    )
+        patch.setattr(server.service.scheduler._cache, "reset", lambda: 1 / 0)
+        with pytest.raises(openai.InternalServerError, match="the model failed"):
+            client.completions.create(model="small", prompt="Tell", max_tokens=5)
+    found = client.completions.create(model="small", prompt="Tell", max_tokens=5).choices[0].text
+    assert found == alone(model, "Tell", 5)

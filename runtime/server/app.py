@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        text = PAGE.read_text(encoding="utf-8").replace("{{model}}", service.name)
+        text = PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(service.name))
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     @app.get("/health")

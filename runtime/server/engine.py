@@ -22,12 +22,21 @@ class Engine(threading.Thread):
     def run(self) -> None:
         """Work until `stop`."""
         while not self._stopping.is_set():
+            # A thread that dies would leave every client waiting for ever.
             try:
-                if not self._scheduler.step():
-                    self._scheduler.wait(_IDLE_SECONDS)
-            except Exception as error:  # a thread that dies would leave every client waiting for ever
-                logging.getLogger(__name__).exception("a turn failed")
-                self._scheduler.fail(StageError(Problem("the model failed", found=f"{type(error).__name__}: {error}")))
+                self._turn()
+            except Exception:
+                logging.getLogger(__name__).exception("a turn failed, and the cache could not be emptied")
+                self._stopping.wait(_IDLE_SECONDS)
+
+    def _turn(self) -> None:
+        """Take one turn; what fails in it ends the texts that run."""
+        try:
+            if not self._scheduler.step():
+                self._scheduler.wait(_IDLE_SECONDS)
+        except Exception as error:
+            logging.getLogger(__name__).exception("a turn failed")
+            self._scheduler.fail(StageError(Problem("the model failed", found=f"{type(error).__name__}: {error}")))
 
     def stop(self) -> None:
         """End after the turn that runs now."""

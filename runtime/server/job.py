@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from artifacts.errors import StageError
@@ -81,8 +82,8 @@ class Job:
 
     def _receiver(self, choice: int) -> Callable[[Piece | StageError], None]:
         def deliver(piece: Piece | StageError) -> None:
-            # After the server's end there is nobody left to tell.
-            if not self._loop.is_closed():
+            # After the server's end the loop is closed, and there is nobody left to tell.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, (choice, piece))
 
         return deliver

@@ -59,7 +59,7 @@ class Service:
 
     def __init__(self, model: Model, options: ServeOptions) -> None:
         self.model, self.options = model, options
-        self.name = model.folder.name
+        self.name = model.folder.root.absolute().name
         self.started = int(time.time())
         cache = model.cache(rows=options.slots, chunk=options.chunk)
         assert isinstance(cache, LinearCache)
