@@ -1,6 +1,7 @@
 """Limits, each set from what correct graphs give; docs/layers.md has the table that they were read from.
 
-Structure: an FP32 twin may differ by 1e-4 of a tensor's largest magnitude. Measured on correct graphs: LIMIT-STRUCTURE.
+Structure: an FP32 twin may differ by 1e-4 of a tensor's largest magnitude. Right graphs: up to 5.1e-5 (an attention in
+8 layers of sharp random weights), below 4e-5 in a trained model of 135M.
 
 Precision: a block of the BF16 network against the same block in FP32 from the same inputs. What correct rounding gives
 depends on how often a block rounds: a projection or a sum once, a norm twice, an attention its scaled q, its
@@ -16,8 +17,9 @@ from validate.layers.anatomy import ATTENTION, OTHER, Part
 from validate.layers.measures import Measure, Scores
 
 STRUCTURE = 1e-4
-LOGITS_SPREAD = 5e-2
-"""Of the whole BF16 network's logits, root mean square of difference over that of logits; measured: SPREADS."""
+LOGITS_SPREAD = 0.15
+"""Of a whole BF16 network's logits, root mean square of the difference over that of the logits. Wide on purpose: noise
+grows with depth, and what is wrong was seen block by block before; garbage is at 1."""
 SURE = 6
 """Standard errors that a slope of scores must be off by."""
 EXACT = (names.EMBEDDING, names.MASK, "present.key", "present.value")

@@ -1,0 +1,115 @@
+"""Faults planted in a trained model of 135M parameters with an irregular NoPE list are seen, and their places named.
+
+Slow: needs REAL_CHECKPOINT, the folder of a checkpoint in SmolLM3's format whose config.json has NoPE layers 3, 7, 11,
+12, 20 and 29 of 30, and some ten minutes. Trained weights are what random ones are not: a few channels are a thousand
+times the others, and attention is sharp where it matters.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from artifacts.contract import Form
+from artifacts.layout import ModelFolder
+from artifacts.names import ROTARY_COS, ROTARY_SIN
+from artifacts.twin import SUFFIX, fp32_twin
+from surgery.tables import rotary_tables
+from tests.planted_faults import FAULTS, Editor, Fault, moved
+from validate.layers.anatomy import parts
+from validate.layers.calls import Row, calls
+from validate.layers.compare import Graphs, judge_graphs, run_reference
+from validate.layers.comparison import Comparison
+from validate.layers.record import Record
+
+CHECKPOINT = os.environ.get("REAL_CHECKPOINT", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHECKPOINT, reason="needs REAL_CHECKPOINT, a trained checkpoint with an irregular NoPE list"
+    ),
+]
+PLAN = (
+    Row("one row", ((270,), (1,)), ("prefill of 270", "decode at position 270")),
+    Row("three rows", ((11, 7, 4), (1, 1, 1)), ("left-padded batch of 3: prefill", "left-padded batch of 3: decode")),
+)
+LAYERS = (2, 3, 4)
+"""Which layers stand for the hand-made model's: the middle one is NoPE."""
+CHOSEN = (
+    "RoPE put back on one NoPE layer, the pass",
+    "RoPE missing on one RoPE layer, the pass",
+    "one layer's down projection × 1.01, the BF16 graph",
+    "two layers' present keys swapped, the pass",
+    "mask by positions instead of slots, the pass",
+    "scores off by 0.3 % in one layer, the BF16 graph",
+    "norm statistics in BF16, the BF16 graph",
+    "positions in BF16, the BF16 graph",
+)
+
+
+@dataclass(frozen=True)
+class Real:
+    """A trained model's folder with a reference that has been run."""
+
+    folder: ModelFolder
+    comparison: Comparison
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    from export import export_onnx
+    from export.options import ExportOptions
+    from surgery import fuse
+
+    root = tmp_path_factory.mktemp("real")
+    folder = export_onnx(ExportOptions(CHECKPOINT, out=root)).folder
+    fuse(folder.root, 512)
+    config = folder.config()
+    comparison = Comparison(config, parts(config), calls(config, PLAN), Record(root / "reference"))
+    run_reference(comparison, folder.graph(Form.EXPORT, twin=True))
+    return Real(folder, comparison)
+
+
+def plant(real: Real, fault: Fault, name: str) -> Graphs:
+    """Write the graphs with a fault beside the right ones; give the graphs to compare."""
+    right = Graphs.of(real.folder)
+    config, tables = (
+        real.comparison.config,
+        rotary_tables(real.folder.export_manifest().facts, real.comparison.config, ""),
+    )
+    network, twin = (onnx.load(str(path), load_external_data=False) for path in (right.network, right.twin))
+    fault.edit(Editor(network, config, LAYERS))
+    if fault.place == "the pass":
+        twin = fp32_twin(network, config, {table: tables[table + SUFFIX] for table in (ROTARY_COS, ROTARY_SIN)})
+    paths = [real.folder.onnx / f"{name}{suffix}.onnx" for suffix in ("", "_fp32")]
+    for path, model in zip(paths, (network, twin), strict=True):
+        path.write_bytes(model.SerializeToString())
+    return replace(right, network=paths[0], twin=paths[1])
+
+
+def test_the_right_graphs_of_a_trained_model_pass(real: Real, tmp_path: Path) -> None:
+    found = judge_graphs(real.comparison, Graphs.of(real.folder), Record(tmp_path))
+    assert found.reasons == []
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if f"{fault.name}, {fault.place}" in CHOSEN], ids=lambda fault: fault.name
+)
+def test_a_fault_in_a_trained_model_is_seen_and_its_place_named(real: Real, fault: Fault, tmp_path: Path) -> None:
+    found = judge_graphs(real.comparison, plant(real, fault, tmp_path.name), Record(tmp_path))
+    assert found.first is not None
+    assert (found.first.name, found.first.instrument) == (moved(fault.where, LAYERS), fault.kind)
+    assert moved_words(fault.says) in found.first.words
+
+
+def moved_words(says: str) -> str:
+    """Give what the explanation must say of the layers that are meant."""
+    return moved(says, LAYERS).replace("layer 2", f"layer {LAYERS[2]}")
+
+
+def test_as_many_faults_are_planted_as_were_chosen() -> None:
+    assert len([fault for fault in FAULTS if f"{fault.name}, {fault.place}" in CHOSEN]) == len(CHOSEN)
