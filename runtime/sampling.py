@@ -6,6 +6,7 @@ cumulative sums; V is the vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -76,34 +77,40 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
 
     A limit that falls among equal probabilities keeps all of them, so that a token's number decides nothing.
     """
-    ids = np.arange(len(logits))
+    ids: NDArray[np.int64] | None = None
     if 0 < sampling.top_k < len(logits):
         ids = np.flatnonzero(logits >= np.partition(logits, -sampling.top_k)[-sampling.top_k])
         logits = logits[ids]
     # The largest logit is taken off first, so that a temperature close to 0 cannot overflow.
     scaled = (logits - logits.max()) / np.float32(sampling.temperature)
-    probabilities = _normalized(np.exp(scaled).astype(np.float64))
+    # Only now is anything done in FP64, with the few tokens that can still be among the candidates.
+    near = np.flatnonzero(scaled >= _floor(sampling, len(scaled)))
+    weights = np.exp(scaled[near].astype(np.float64))
     if sampling.top_p < 1:
-        keep = probabilities >= _nucleus_edge(probabilities, sampling.top_p)
-        ids, probabilities = ids[keep], _normalized(probabilities[keep])
+        wanted = sampling.top_p * float(np.exp(scaled).sum(dtype=np.float64))
+        inside = weights >= _nucleus_edge(weights, wanted)
+        near, weights = near[inside], weights[inside]
+    return near if ids is None else ids[near], weights / weights.sum()
+
+
+def _floor(sampling: Sampling, count: int) -> float:
+    """Give the least scaled logit, the largest being 0, that min-p and top-p can keep.
+
+    All tokens below half of (1 - top_p) / count have, together, less than 1 - top_p: the nucleus ends above them.
+    """
+    floors = [-math.inf]
     if sampling.min_p > 0:
-        keep = probabilities >= sampling.min_p * probabilities.max()
-        ids, probabilities = ids[keep], _normalized(probabilities[keep])
-    return ids, probabilities
+        floors.append(math.log(sampling.min_p))
+    if sampling.top_p < 1:
+        floors.append(math.log(0.5 * (1 - sampling.top_p) / count))
+    return max(floors)
 
 
-def _nucleus_edge(probabilities: NDArray[np.float64], top_p: float) -> float:
-    """Give the least probability inside the smallest set of most likely tokens that sums to `top_p`."""
-    # All tokens below this share together miss less than 1 - top_p, so the edge is above it: far fewer to sort.
-    likely = probabilities[probabilities >= 0.5 * (1 - top_p) / len(probabilities)]
-    descending = np.sort(likely)[::-1]
-    inside = int(np.searchsorted(np.cumsum(descending), top_p))
+def _nucleus_edge(weights: NDArray[np.float64], wanted: float) -> float:
+    """Give the least weight inside the smallest set of largest weights that sums to what is wanted."""
+    descending = np.sort(weights)[::-1]
+    inside = int(np.searchsorted(np.cumsum(descending), wanted))
     return float(descending[min(inside, len(descending) - 1)])
-
-
-def _normalized(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    normalized: NDArray[np.float64] = weights / weights.sum()
-    return normalized
 
 
 def _draw(probabilities: NDArray[np.float64], point: float) -> int:
