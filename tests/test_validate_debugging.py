@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from artifacts.contract import Form
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
+from tests.planted_faults import Editor, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
 from validate.debugging.comparison import Reading, conclusion
 from validate.debugging.graphs import load_graph
@@ -61,6 +62,33 @@ def times(model: onnx.ModelProto, name: str, factor: float) -> None:
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     model.graph.initializer.append(numpy_helper.from_array(np.array(factor, dtype), "factor"))
     model.graph.node.insert(index + 1, helper.make_node("Mul", [f"{name}/right", "factor"], [name], name="fault"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "call", "words"),
+    [
+        (scale_left_to_the_importer, "prefill of 301", "In FP32 both are right"),
+        (nonpad_instead_of_mask, "chunk of 5 after 301", "what to send to NVIDIA"),
+    ],
+)
+def test_what_the_importer_does_is_called_so(
+    model: ModelFolder, tmp_path: Path, fault: Callable[[Editor], None], call: str, words: str
+) -> None:
+    """Two traps of TensorRT's parser in layer 2: scores 0.3 % too small in BF16, and an input that it drops."""
+    folder = ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+    for twin in (False, True):
+        path = folder.graph(Form.MODEL, twin=twin)
+        graph = onnx.load(str(path), load_external_data=False)
+        fault(Editor(graph, folder.config(), (1, 2, 3)))
+        onnx.save(graph, str(path))
+    piece = debug(folder.root, Request(tensor="model.layers.2.self_attn.attention", call=call))
+    assert words in conclusion(piece.readings), piece.readings
+    if fault is scale_left_to_the_importer:
+        assert [reading.right for reading in piece.readings] == [True, True, False]
+        scores = piece.readings[2].scores
+        assert scores is not None
+        assert scores[0] == pytest.approx(0.9971, abs=5e-4)  # 0.296875² for 128 ** -0.5; measured 0.99693
+        assert "**WRONG**; scores × 0.99" in (piece.folder / "README.md").read_text()
 
 
 def nodes(folder: Path, name: str = "twin.onnx") -> list[str]:

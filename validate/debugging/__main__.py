@@ -50,7 +50,7 @@ def _show(piece: object) -> None:
     assert isinstance(piece, Piece)
     table = Table("side", "output", "largest difference", "slope", "", title=f"{piece.cut.title}: {piece.call.name}")
     for reading in piece.readings:
-        verdict = "within its limit" if reading.right else "[bold red]WRONG[/]"
+        verdict = reading.verdict.replace("WRONG", "[bold red]WRONG[/]")
         found = escape(reading.problem) or f"{reading.error:.2e}"
         table.add_row(reading.side, reading.output, found, f"{reading.slope:.6f}", verdict)
     console = stdout()

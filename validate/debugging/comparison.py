@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.session import Array
-from validate.layers.measures import measure
+from validate.layers.limits import ROUNDED_ONCE, SURE
+from validate.layers.measures import Scores, measure
 
 TOLERANCE = 1e-4
 """Limit for FP32, of the largest magnitude; over every kind of piece of `random:tiny` 1.3e-6 at most was measured."""
@@ -14,6 +15,10 @@ BF16_TOLERANCE = 2.0**-5
 """Limit for BF16, the same; its rounding alone came to 0.015 over a whole layer, 0.006 over one step."""
 BF16_SLOPE = 2.0**-8
 """Limit of a BF16 output's slope from 1: BF16's last bit; rounding alone came to 1.9e-3 and 0.9e-3."""
+
+MANY, FEW_SCORES = 100, 4e-3
+"""Tokens from which on the factor of an attention's scores is held to the comparison's limit, and the limit for fewer:
+correct BF16 was 1.7e-4 off over 301 tokens, and up to 2.4e-3 over 22 or less; `Attention.scale` was 3.1e-3 off."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Reading:
         error: largest difference from the reference as a part of its largest magnitude.
         slope: least squares factor between the two.
         problem: why nothing can be measured.
+        scores: of an attention, by which factor its scores are off, and the limit of that factor's distance from 1.
     """
 
     side: str
@@ -32,6 +38,7 @@ class Reading:
     error: float
     slope: float
     problem: str = ""
+    scores: tuple[float, float] | None = None
 
     @property
     def bf16(self) -> bool:
@@ -43,17 +50,40 @@ class Reading:
         """Whether it is within its limits."""
         limit = BF16_TOLERANCE if self.bf16 else TOLERANCE
         slope = BF16_SLOPE if self.bf16 else TOLERANCE
-        return not self.problem and self.error <= limit and abs(self.slope - 1) <= slope
+        scores = self.scores is None or abs(self.scores[0] - 1) <= self.scores[1]
+        return not self.problem and self.error <= limit and abs(self.slope - 1) <= slope and scores
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is right, with the factor of its scores where that is known."""
+        words = "within its limit" if self.right else "WRONG"
+        return words if self.scores is None else f"{words}; scores × {self.scores[0]:.5f} ± {self.scores[1]:.1e}"
 
 
-def read_all(expected: Mapping[str, Array], sides: Mapping[str, Mapping[str, Array]]) -> tuple[Reading, ...]:
-    """Compare every side's outputs with the reference's."""
+def read_all(
+    expected: Mapping[str, Array], sides: Mapping[str, Mapping[str, Array]], change: Array | None = None
+) -> tuple[Reading, ...]:
+    """Compare every side's outputs with the reference's.
+
+    Args:
+        expected: what is right.
+        sides: what each side gave.
+        change: of an attention alone, the derivative of its result with respect to a factor of its scores.
+    """
     found = []
     for side, outputs in sides.items():
         for name, wanted in expected.items():
             measured = measure(outputs[name], wanted)
-            found.append(Reading(side, name, measured.widest, measured.slope, measured.problem))
+            scores = None if change is None or measured.problem else _scores(outputs[name], wanted, change)
+            found.append(Reading(side, name, measured.widest, measured.slope, measured.problem, scores))
     return tuple(found)
+
+
+def _scores(actual: Array, expected: Array, change: Array) -> tuple[float, float]:
+    """Give the factor of the scores, and how far from 1 it may be; arrays are (B, H, S, D)."""
+    found = Scores.of(actual, expected, change)
+    many = expected.shape[0] * expected.shape[2] >= MANY
+    return found.slope, max(ROUNDED_ONCE.slope if many else FEW_SCORES, SURE * found.noise)
 
 
 def conclusion(readings: Sequence[Reading]) -> str:
@@ -62,8 +92,8 @@ def conclusion(readings: Sequence[Reading]) -> str:
     if not wrong:
         return (
             "Every side is within its limit here: this piece alone does not show a fault on this call. If the report "
-            "judged by another number than these (spread, rows, the slope of an attention's scores), the values are "
-            "in the files below; else cut a larger piece (`make debug LAYER=…`)."
+            "judged by another number (spread, rows) or over more calls, try another --call; the values are in the "
+            "files below. Else cut a larger piece (`make debug LAYER=…`)."
         )
     if wrong[0].startswith("ONNX Runtime"):
         return (

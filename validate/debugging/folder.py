@@ -22,10 +22,18 @@ from runtime.session import Array
 from validate.debugging.comparison import Reading, read_all
 from validate.debugging.cut import Cut, around_layer, around_tensor, borders, producers
 from validate.debugging.graphs import load_graph
-from validate.debugging.readings import every_tensor, network_outputs, save_feeds, save_outputs, with_aliases
+from validate.debugging.readings import (
+    change_by_scores,
+    every_tensor,
+    network_outputs,
+    save_feeds,
+    save_outputs,
+    with_aliases,
+)
 from validate.debugging.request import Request, first_wrong, last_report
 from validate.debugging.subgraph import extract, fp32_border, last_position, save
 from validate.debugging.truth import capture, choose_call
+from validate.layers.anatomy import ATTENTION, parts
 from validate.layers.calls import Call
 from validate.network import LABEL
 
@@ -125,9 +133,17 @@ def _fill(
         f"{LABEL}: twin.onnx": network_outputs(folder / "twin.onnx", feeds),
         f"{LABEL}: bf16.onnx": network_outputs(folder / "bf16.onnx", feeds),
     }
+    query = _query(config, cut)
+    change = change_by_scores(folder / "twin.onnx", feeds, query, cut.outputs[0]) if query in cut.inputs else None
     _write_values(folder, feeds, tensors, expected, sides)
     nodes = len(onnx.load(str(folder / "twin.onnx"), load_external_data=False).graph.node)
-    return Piece(folder, model, cut, request, call, read_all(expected, sides), nodes, is_raw, feeds, expected)
+    return Piece(folder, model, cut, request, call, read_all(expected, sides, change), nodes, is_raw, feeds, expected)
+
+
+def _query(config: ModelConfig, cut: Cut) -> str:
+    """Give the query that an attention is made of; nothing where the piece is no attention alone."""
+    attentions = {part.name: part.feeds[0] for part in parts(config) if part.kind == ATTENTION}
+    return attentions.get(cut.outputs[0], "") if len(cut.outputs) == 1 else ""
 
 
 def _write_values(
@@ -161,9 +177,11 @@ def _without_padding(call: Call, expected: Array, own: Array) -> Array:
 def _load_polygraphy() -> None:
     """Import Polygraphy on the side of the TensorRT that is installed; its warnings are about its own colours."""
     load(Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX)
-    from polygraphy.logger import G_LOGGER
+    from onnx_graphsurgeon.logger import G_LOGGER as SURGEON
+    from polygraphy.logger import G_LOGGER as POLYGRAPHY
 
-    G_LOGGER.module_severity = G_LOGGER.ERROR
+    SURGEON.severity = SURGEON.ERROR
+    POLYGRAPHY.module_severity = POLYGRAPHY.ERROR
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
 from runtime.session import Array
 from validate.debugging.graphs import open_in_memory
+from validate.layers.comparison import STEP
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.BFLOAT16)
 
@@ -30,6 +32,16 @@ def every_tensor(graph: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     takes = {value.name for value in session.get_inputs()}
     results = session.run(names, {name: array for name, array in feeds.items() if name in takes})
     return dict(zip(names, results, strict=True))
+
+
+def change_by_scores(graph: Path, feeds: Mapping[str, Array], query: str, output: str) -> Array:
+    """Give the derivative of an attention's result with respect to a factor of its scores, at 1, by ONNX Runtime."""
+    up, down = (
+        every_tensor(graph, {**feeds, query: np.float32(factor) * feeds[query]})[output]
+        for factor in (1 + STEP, 1 - STEP)
+    )
+    found: Array = (up - down) / np.float32(2 * STEP)
+    return found
 
 
 def with_aliases(values: Mapping[str, Array], graph: Path) -> dict[str, Array]:
