@@ -31,9 +31,10 @@ def test_memory_is_read_at_some_speed() -> None:
     assert 1e8 < bandwidth() < 1e13
 
 
-def test_rows_of_every_length_and_batch_that_fit(tmp_path: Path) -> None:
+def test_rows_of_every_length_and_batch_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_small_model(tmp_path / "small")
-    with Model(folder.root, RunOptions(linear=True, context=64)) as model:
+    monkeypatch.setattr("runtime.bench.ROUNDS", 1)
+    with Model(folder.root, RunOptions(context=64)) as model:
         rows = list(measure(model, [16, 32, 64], [1, 3], 8, 1e9))
         assert [(row.context, row.batch) for row in rows] == [(16, 1), (32, 1), (16, 3), (32, 3)]
         assert all(row.first > 0 and row.decode > 0 for row in rows)
@@ -48,6 +49,8 @@ def test_the_command_writes_its_tables_between_the_marks(
 ) -> None:
     monkeypatch.setattr("runtime.terminal_bench.PROMPT", 64)
     monkeypatch.setattr("runtime.terminal_bench.NEW", 8)
+    monkeypatch.setattr("runtime.bench.ROUNDS", 1)
+    monkeypatch.setattr("runtime.terminal_bench.ROUNDS", 1)
     folder, document = write_small_model(tmp_path / "small"), tmp_path / "benchmarks.md"
     document.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     arguments = ["bench", str(folder.root), "--context", "700", "--prompts", "16", "--batches", "1", "2", "--new", "4"]
