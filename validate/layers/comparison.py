@@ -74,7 +74,9 @@ class Comparison:
         cache = [present_name(layer, kind) for layer in range(self.config.num_hidden_layers) for kind in KINDS]
         # The raw export has no counterpart of other tensors, and may have others under their names.
         shown = [part.name for part in self.parts if part.kind != OTHER or into is not None]
-        wanted = [name for name in dict.fromkeys([*shown, *cache]) if name in subject.names]
+        # A network's blocks are computed again from what feeds them, compared or not.
+        feeding = [name for part in self.parts for name in part.feeds if into is not None]
+        wanted = [name for name in dict.fromkeys([*shown, *feeding, *cache]) if name in subject.names]
         for call in self.calls:
             feeds = {**call.feeds, **self.reference.past(call, self.config)}
             subject.stream(feeds, wanted, partial(record.write, call))

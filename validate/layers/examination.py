@@ -96,7 +96,7 @@ class Examination:
             instrument=case.row.instrument,
             subject=case.row.subject,
             scenario=case.row.scenario,
-            feeds=tuple((name, verdicts.get(name, True)) for name in case.part.feeds),
+            feeds=tuple((name, verdicts[name]) for name in case.part.feeds if name in verdicts),
             pattern=pattern,
             words=words,
         )

@@ -67,7 +67,7 @@ class FirstWrong:
     """The first wrong tensor in graph order, and what to make of it.
 
     Attributes:
-        feeds: tensors that feed it, each with whether it is right, in graph order.
+        feeds: compared tensors that feed it, each with whether it is right, in graph order.
         pattern: one word for what it looks like: `structure`, `position`, `slope`, `precision`, `tie`, `bookkeeping`.
         words: what that means, as sentences for a person.
     """

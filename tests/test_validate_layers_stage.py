@@ -1,0 +1,73 @@
+"""The stage compares layer by layer in a process of its own, says no, exits with 1, and names the place."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from artifacts.command import DONE, VERDICT_NO
+from artifacts.contract import Form
+from artifacts.layout import ModelFolder
+from artifacts.manifest import FileRecord
+from tests.planted_faults import Editor, mask_shifted, scores_off
+from validate.__main__ import main
+from validate.findings import Check, Findings
+from validate.greedy import Continuation
+from validate.report import Report
+from validate.runners import RUNNERS
+
+
+@pytest.fixture
+def folder(fused: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFolder:
+    """A model's folder that a test may change; what the runners find is right, and none is run."""
+    check = Check("small positions: one call", 7, 100, 1e-6, 2e-6, 1e-4)
+    found = [
+        Findings(runner.name, runner.role.value, [check], continuation=Continuation([3], [1.0])) for runner in RUNNERS
+    ]
+    monkeypatch.setattr("validate.supervision.run_all", lambda *ignored: found)
+    shutil.copytree(fused.root, tmp_path / fused.name)
+    return ModelFolder(tmp_path / fused.name)
+
+
+def plant(folder: ModelFolder, edit: Callable[[Editor], None], *, twin: bool) -> None:
+    """Change one graph and let surgery's manifest vouch for it, as a wrong pass would."""
+    path = folder.graph(Form.MODEL, twin=twin)
+    model = onnx.load(str(path), load_external_data=False)
+    edit(Editor(model, folder.config()))
+    path.write_bytes(model.SerializeToString())
+    manifest = folder.surgery_manifest()
+    outputs = {**manifest.outputs, folder.relative(path): FileRecord.of(path, folder.digests())}
+    replace(manifest, outputs=outputs).write(folder.onnx / "surgery.manifest.json")
+
+
+@pytest.mark.slow
+def test_right_graphs_are_a_yes_also_when_every_tensor_is_compared(folder: ModelFolder) -> None:
+    assert main([str(folder.root), "--layers", "all"]) == DONE
+
+
+@pytest.mark.parametrize(
+    ("edit", "twin", "place", "layers"),
+    [
+        (mask_shifted(1), True, "attention_mask.slots", "attention_mask.slots,model.layers.0.self_attn.attention"),
+        pytest.param(scores_off, False, "model.layers.1.self_attn.q_scaled", "1", marks=pytest.mark.slow),
+    ],
+)
+def test_a_fault_makes_the_command_exit_with_1_and_name_its_place(
+    folder: ModelFolder,
+    capsys: pytest.CaptureFixture[str],
+    edit: Callable[[Editor], None],
+    twin: bool,
+    place: str,
+    layers: str,
+) -> None:
+    plant(folder, edit, twin=twin)
+    assert main([str(folder.root), "--layers", layers]) == VERDICT_NO
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"first wrong tensor: {place}" in shown
+    report = Report.read(next((folder.root / "validate").iterdir()))
+    assert report.layers is not None
+    assert report.layers.first is not None
+    assert report.layers.first.name == place
