@@ -64,6 +64,7 @@ class Model:
 
     def __init__(self, root: Path, options: RunOptions | None = None) -> None:
         options = options or RunOptions()
+        self._asked = options.context
         self.folder = ModelFolder(root)
         self.config = self.folder.config()
         plan = None if options.plan is None else PlanFile(self.folder, options.plan)
@@ -85,6 +86,14 @@ class Model:
         self.session.__enter__()
         slots = self.session.inputs[ATTENTION_MASK].axes[1]
         if isinstance(slots, int):
+            if self._asked not in (None, slots):
+                self.session.__exit__(None, None, None)
+                raise refuse(
+                    "the linear cache has its capacity in its shapes on this provider",
+                    expected=f"--context {slots}, or none",
+                    found=str(self._asked),
+                    remedy=f"python -m surgery {self.folder.root} --capacity {self._asked}",
+                )
             self.context = slots
         return self
 

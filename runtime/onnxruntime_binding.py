@@ -5,6 +5,7 @@ Where the session computes in host memory, a linear cache may have any number of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,11 @@ class BindableOnnxRuntimeSession(OnnxRuntimeSession):
                 return zeros(spec, shape)
             from onnxruntime import OrtValue
 
-            value = OrtValue.ortvalue_from_numpy(np.zeros(tuple(shape), numpy_type(spec)), self._provider, 0)
-            return Memory(numpy_type(spec), tuple(shape), value.data_ptr(), None, value)
+            dtype = numpy_type(spec)
+            # As bytes, because ONNX Runtime takes no BF16 from numpy; an empty tensor needs an address too.
+            raw = np.zeros(max(math.prod(shape) * dtype.itemsize, 1), np.uint8)
+            value = OrtValue.ortvalue_from_numpy(raw, self._provider, 0)
+            return Memory(dtype, tuple(shape), value.data_ptr(), None, value)
         except Exception as error:  # MemoryError on the host, an error of ONNX Runtime's own on a device
             raise refuse(
                 f"there is no memory for {spec.name}",

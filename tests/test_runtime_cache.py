@@ -179,6 +179,20 @@ def test_what_surgery_made_runs_in_both_forms_and_grows(fused: ModelFolder) -> N
         np.testing.assert_allclose(ahead[2], one.extend(0, IDS[280:281]), atol=1e-4 * np.abs(whole).max())
 
 
+@pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
+def test_memory_that_the_host_cannot_see_does_as_well(
+    sessions: dict[Form, BindableOnnxRuntimeSession], tmp_path: Path, form: Form
+) -> None:
+    """As on a GPU: the cache is known by its address alone, and a linear one has the capacity that the graph says."""
+    folder = write_small_model(tmp_path / "small")
+    session = BindableOnnxRuntimeSession(folder.graph(form, twin=True))
+    session.on_host = False
+    whole = read(open_cache(sessions[Form.MODEL], rows=1, context=300, chunk=128), 0, IDS[:120])
+    with session:
+        cache = open_cache(session, rows=1, context=CAPACITY, chunk=128)
+        np.testing.assert_allclose(read(cache, 0, IDS[:120], 50, 51), whole, atol=TOLERANCE)
+
+
 def test_memory_keeps_addresses_and_arrays_together() -> None:
     memory = Memory.of(np.arange(24, dtype=np.float32).reshape(4, 6))
     part = memory.rows(1, 2)

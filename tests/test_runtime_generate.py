@@ -95,6 +95,13 @@ def test_bad_settings_are_refused_before_anything_is_loaded(folder: ModelFolder)
         main(["generate", str(folder.root), "x", "--context", "100000"])
 
 
+def test_a_capacity_that_cannot_be_changed_is_said(folder: ModelFolder) -> None:
+    model = Model(folder.root, RunOptions(context=50))
+    model.session.on_host = False  # type: ignore[misc]  # as with a GPU's memory
+    with pytest.raises(StageError, match=r"--context 192, or none[\s\S]*--capacity 50"), model:
+        pass
+
+
 def test_a_file_that_is_not_the_one_that_was_made_is_refused(tmp_path: Path) -> None:
     folder = write_small_model(tmp_path / "small")
     path = folder.onnx / "generation_config.json"
