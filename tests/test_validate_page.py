@@ -56,7 +56,7 @@ def row(kind: str, layer: int | None, order: int, **changes: Any) -> TensorFindi
         slope=1.0 + 1e-7 * order,
         bias=0.0,
         spread=1e-6,
-        rows=1.0,
+        rows=0.0,
         measure="error",
         limit=1e-4,
     )
@@ -212,7 +212,7 @@ def test_how_much_of_a_limit_is_used() -> None:
     """A slope's distance is from 1; where no difference is allowed, any is infinite; nothing compared is wrong."""
     assert used(row("layer", 1, 0, error=5e-5)) == pytest.approx(0.5)
     assert used(row("layer", 1, 0, measure="slope", slope=0.997, limit=1e-3)) == pytest.approx(3)
-    assert used(row("layer", 1, 0, measure="rows", rows=1.0, limit=0.5)) == 0
+    assert used(row("layer", 1, 0, measure="rows", rows=0.0, limit=0.5)) == 0
     assert used(row("layer", 1, 0, error=1e-9, limit=0.0)) == float("inf")
     assert used(row("layer", 1, 0, error=0.0, limit=0.0)) == 0
     assert distance(row("layer", 1, 0, elements=0, problem="is missing")) == float("inf")

@@ -14,7 +14,7 @@ Instrument = Literal["structure", "precision"]
 
 @dataclass(frozen=True)
 class TensorFinding:
-    """One tensor of one subject under one instrument, over all calls; the numbers are those of the worst call.
+    """One tensor of one subject under one instrument, over all calls together; error and spread are the worst call's.
 
     Attributes:
         name: the tensor, such as `model.layers.3.self_attn.q_rotary` or `present.3.key`.
@@ -29,7 +29,7 @@ class TensorFinding:
         slope: least squares factor between what came out and what was expected; 1 is right. For an attention under
             `precision` it is the factor of its scores.
         bias: mean difference beyond the slope, as a part of the expected root mean square.
-        spread: root mean square of the difference, as a part of the expected root mean square.
+        spread: root mean square of the difference, as a part of the expected root mean square; of the worst call.
         rows: standard deviation of the slopes of single tokens, beyond what independent noise explains.
         measure: which of the numbers decided (`error`, `slope`, `bias`, `spread`, `rows`), or the nearest to its limit.
         limit: that measure's limit, as the distance from what is right.

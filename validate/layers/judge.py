@@ -52,7 +52,7 @@ def _row(
         magnitude=whole.magnitude,
         slope=slope,
         bias=whole.bias,
-        spread=whole.spread,
+        spread=whole.loudest,
         rows=whole.rows,
         measure=found.measure,
         limit=found.limit,
