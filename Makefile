@@ -14,6 +14,7 @@ EXPORT_ARGS   ?=
 SURGERY_ARGS  ?=
 BUILD_ARGS    ?=
 VALIDATE_ARGS ?=
+DEBUG_ARGS    ?=
 RUNTIME_ARGS  ?=
 TEST_ARGS     ?=
 # What validate compares inside the model (named tensors of every layer, if not given), and what debug cuts out of it.
@@ -75,7 +76,7 @@ validate: surgery
 	@$(PY) -m validate '$(FOLDER)' $(if $(LAYERS),--layers '$(LAYERS)') $(VALIDATE_ARGS)
 
 debug: surgery
-	@$(PY) -m validate.debugging '$(FOLDER)' $(if $(LAYER),--layer $(LAYER)) $(if $(TENSOR),--tensor '$(TENSOR)')
+	@$(PY) -m validate.debugging '$(FOLDER)' $(if $(LAYER),--layer $(LAYER)) $(if $(TENSOR),--tensor '$(TENSOR)') $(DEBUG_ARGS)
 
 generate: surgery
 	@$(PY) -m runtime generate '$(FOLDER)' '$(PROMPT)' $(RUNTIME_ARGS)
