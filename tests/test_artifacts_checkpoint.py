@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 from artifacts import names
 from artifacts.checkpoint import Checkpoint
 from artifacts.digest import Digests, sha256_of
 from artifacts.errors import StageError
 from artifacts.weights import INDEX_FILE, SINGLE_FILE, SafetensorsWeights
+from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_folder import small_config, tensors_of
 
 from artifacts import names
 from artifacts.config import ModelConfig
 from artifacts.random_model import RandomWeights, preset_config
 from export.data_file import ALIGNMENT, Rounding, plan, total_bytes, write
+from tests.checkpoint_folder import small_config, tensors_of
 
 CONFIG = ModelConfig.from_raw(small_config())
 

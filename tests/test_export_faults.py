@@ -16,7 +16,6 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 from artifacts import names
 from artifacts.digest import HashingFile
@@ -25,6 +24,7 @@ from artifacts.layout import DATA_FILE, ROTARY_FILE
 from export import pipeline, rotary, skeleton
 from export.options import ExportOptions
 from export.pipeline import OnnxModel, export_onnx
+from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 STAND_INS = """
 from pathlib import Path

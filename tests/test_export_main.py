@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpoint_folder import small_config
 
 from artifacts.layout import ModelFolder
 from export.__main__ import main
+from tests.checkpoint_folder import small_config
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from checkpoint_folder import small_config, tensors_of, write_checkpoint
 from onnx import TensorProto, external_data_helper
 
 from artifacts import names
@@ -26,6 +25,7 @@ from artifacts.parameters import is_linear
 from export import export_onnx
 from export.options import ExportOptions
 from export.pipeline import MANIFEST
+from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 from validate.pytorch_session import PyTorchSession
 
 YARN = {"rope_type": "yarn", "rope_theta": 5e6, "factor": 2.0, "original_max_position_embeddings": 512}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoint_folder import cache_as_hub, small_config, tensors_of, write_checkpoint
 from huggingface_hub import constants
 
 from artifacts.checkpoint import Checkpoint
@@ -13,6 +12,7 @@ from artifacts.digest import Digests
 from artifacts.errors import StageError
 from export import source
 from export.source import FETCHED, PINNED, resolve
+from tests.checkpoint_folder import cache_as_hub, small_config, tensors_of, write_checkpoint
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
