@@ -30,7 +30,7 @@ from validate.layers.record import Record
 
 DOCUMENT = Path("docs/faults.md")
 PLAN = (
-    Row("one row", ((270,), (5,), (1,)), ("prefill of 270", "chunk of 5 after 270", "decode at position 275")),
+    Row("one row", ((270,), (5,)), ("prefill of 270", "chunk of 5 after 270")),
     Row("three rows", ((11, 7, 4), (1, 1, 1)), ("left-padded batch of 3: prefill", "left-padded batch of 3: decode")),
 )
 

@@ -14,6 +14,9 @@ from artifacts.contract import KINDS, past_name, present_name
 from runtime.session import Array
 from validate.layers.calls import Call
 
+MAPPED = 1 << 22
+"""Bytes from which a file is mapped; mapping a small one costs more than reading it."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -28,8 +31,9 @@ class Record:
         np.save(path, array)
 
     def read(self, call: Call, name: str) -> Array:
-        """Give one tensor, memory-mapped."""
-        found: Array = np.load(self._path(call.name, name), mmap_mode="r")
+        """Give one tensor, memory-mapped where it is large."""
+        path = self._path(call.name, name)
+        found: Array = np.load(path, mmap_mode="r" if path.stat().st_size > MAPPED else None)
         return found
 
     def names(self, call: Call) -> Collection[str]:
