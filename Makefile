@@ -85,13 +85,13 @@ chat serve: surgery
 	@$(PY) -m runtime $@ '$(FOLDER)' $(RUNTIME_ARGS)
 
 test: $(READY)
-	@$(PY) -m pytest $(TEST_ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
 
 check: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest $(TEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
 
 bench: $(READY)
 	@$(PY) -m artifacts bench

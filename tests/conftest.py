@@ -6,9 +6,12 @@ copies the folder first.
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from artifacts.layout import ModelFolder
 from export import export_onnx
@@ -17,9 +20,17 @@ from surgery import fuse
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of a parallel run share; what is made there under a lock is made once."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def exported(shared: Path) -> ModelFolder:
     """The export of `random:tiny-d128`: 4 layers, NoPE layers 0 and 2, head_dim 128, GQA; never written to."""
-    return export_onnx(ExportOptions("random:tiny-d128", tmp_path_factory.mktemp("out"))).folder
+    with FileLock(shared / "exported.lock"):
+        return export_onnx(ExportOptions("random:tiny-d128", shared / "out")).folder
 
 
 @pytest.fixture(scope="session")

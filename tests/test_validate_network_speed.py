@@ -66,7 +66,7 @@ def decode(graph: Path, form: Form) -> tuple[float, int]:
     return speed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
 def test_a_135m_model_decodes_at_15_tokens_a_second_in_1_5_times_its_weights(tmp_path: Path, form: Form) -> None:
     folder = write_model_folder(tmp_path / "135m", capacity=256, **SMOLLM2_135M)
