@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -58,5 +59,11 @@ def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = 
         code = COULD_NOT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = COULD_NOT
+    except Exception as error:
+        # Exit code 1 is a verdict: whatever was not foreseen must not look like one.
+        traceback.print_exc()
+        print(f"error: {type(error).__name__}, which this project should have foreseen: {error}", file=sys.stderr)
+        print("  do:       report it with the lines above; nothing half-written was left", file=sys.stderr)
         code = COULD_NOT
     sys.exit(code)

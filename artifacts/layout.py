@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +73,22 @@ class ModelFolder:
     @property
     def export_command(self) -> str:
         """The command that makes the raw export again."""
-        return f"make export NAME={self.name} OUT={self.root.parent} MODEL=<the checkpoint>"
+        return f"make export MODEL={self.origin} NAME={self.name} OUT={self.root.parent}"
 
     @property
     def surgery_command(self) -> str:
         """The command that makes the fused graphs again."""
-        return f"make surgery NAME={self.name} OUT={self.root.parent} (python -m surgery {self.root})"
+        return f"make surgery MODEL={self.origin} NAME={self.name} OUT={self.root.parent}"
+
+    @property
+    def origin(self) -> str:
+        """What the checkpoint's manifest says that MODEL was, for messages."""
+        try:
+            return str(
+                json.loads((self.onnx / "export.manifest.json").read_text(encoding="utf-8"))["checkpoint"]["origin"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return "<the checkpoint>"
 
     def export_manifest(self) -> Manifest:
         """What export made; refused with the command that makes it if it is not there."""

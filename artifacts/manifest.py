@@ -77,13 +77,16 @@ class Manifest:
                 raise refuse(
                     f"{path} has another schema", expected=str(SCHEMA), found=str(raw.get("schema")), remedy=made_by
                 )
+            if not isinstance(raw["checkpoint"], dict):
+                raise ValueError(f"its checkpoint is {raw['checkpoint']!r}")
             for kind in ("inputs", "outputs"):
                 raw[kind] = {name: FileRecord(**record) for name, record in raw[kind].items()}
             return cls(**raw)
         except FileNotFoundError:
             raise refuse(f"{path} is missing", expected="what an earlier stage made", remedy=made_by) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise refuse(f"{path} is not a manifest", found=str(error), remedy=made_by) from None
+            remedy = f"remove {path}, then {made_by}"
+            raise refuse(f"{path} is not a manifest", found=str(error), remedy=remedy) from None
 
     def check_outputs(self, root: Path, digests: Digests, *, made_by: str, only: Iterable[str] | None = None) -> None:
         """Insist that the files that this manifest names are the ones that lie there.

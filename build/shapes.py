@@ -63,7 +63,18 @@ def resolve(
     Raises:
         StageError: everything that is wrong with the shapes.
     """
-    problems: list[Problem] = []
+    problems = [
+        Problem(
+            "there is no such profile",
+            "--profile 0 (prefill), 1 (decode) or more",
+            str(index),
+            "python -m build --help",
+        )
+        for index in given
+        if index < 0
+    ]
+    if problems:
+        raise StageError(problems)
     count = max([*given, len(formula) - 1]) + 1
     missing = [index for index in range(len(formula), count) if index not in given]
     if missing:

@@ -38,5 +38,5 @@ def test_paths() -> None:
 
 
 def test_a_missing_export_is_refused_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="make export NAME=tiny"):
+    with pytest.raises(StageError, match="make export MODEL=<the checkpoint> NAME=tiny"):
         ModelFolder(tmp_path / "tiny").export_manifest()

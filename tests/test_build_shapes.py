@@ -96,3 +96,8 @@ def test_all_problems_come_at_once() -> None:
     with pytest.raises(StageError) as error:
         resolve({0: given(**points)}, FORMULA, INPUTS)
     assert len(error.value.problems) == 3
+
+
+def test_a_negative_profile_is_refused() -> None:
+    with pytest.raises(StageError, match="no such profile"):
+        resolve({-1: given(min="input_ids:1x1")}, FORMULA, INPUTS)

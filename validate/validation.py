@@ -109,6 +109,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
     from validate.supervision import run_all, run_layers
     from validate.worker import Order
 
+    check_layers(options.layers, inputs.config.num_hidden_layers)
     reader = Reader(inputs.folder.onnx, inputs.config)
     prompt = reader.encode(options.prompt)
     needed = len(prompt.ids) + options.tokens
@@ -135,6 +136,18 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         inputs.folder.target("validate", target),
         layers,
     )
+
+
+def check_layers(asked: str, layers: int) -> None:
+    """Refuse layers that the model does not have before any runner starts; a tensor's name only the graph can judge."""
+    beyond = [word.strip() for word in asked.split(",") if word.strip().isdecimal() and int(word) >= layers]
+    if beyond:
+        raise refuse(
+            f"there is no layer {', '.join(beyond)}",
+            expected=f"layers 0 to {layers - 1}",
+            found=f"--layers {asked}",
+            remedy="correct --layers (LAYERS=)",
+        )
 
 
 @contextmanager

@@ -124,6 +124,7 @@ def narrow(known: tuple[Part, ...], asked: str) -> tuple[Part, ...]:
             expected=f"all, layers 0 to {max(layer for layer in layers if layer is not None)}, or a tensor's name "
             f"such as {known[-2].name}",
             found=f"--layers {asked!r}",
+            remedy="correct --layers (LAYERS=)",
         )
     return tuple(part for part in known if part.name in wanted or str(part.layer) in wanted)
 
