@@ -53,6 +53,12 @@ def memory_limit() -> int:
     return min(limits)
 
 
+def disk_available(folder: Path) -> int:
+    """Bytes that are free where a folder is or will be."""
+    place = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    return shutil.disk_usage(place).free
+
+
 def ask_driver(command: Sequence[str]) -> str:
     """Run `nvidia-smi` and give what it prints; nothing if there is no driver."""
     try:
@@ -103,8 +109,7 @@ def _memory() -> Finding:
 
 
 def _disk(out: Path) -> Finding:
-    place = next(folder for folder in (out.resolve(), *out.resolve().parents) if folder.exists())
-    free = shutil.disk_usage(place).free / GIB
+    free = disk_available(out) / GIB
     enough = "room for" if free >= FULL_SIZE_DISK else "no room for"
     return Finding("disk", f"{free:.1f} GiB free at {out}", f"{enough} SmolLM3-3B ({FULL_SIZE_DISK} GiB)")
 

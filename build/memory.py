@@ -8,14 +8,13 @@ of the weights' file mapped beside it, which the system takes back when it needs
 from __future__ import annotations
 
 import resource
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from artifacts.doctor import memory_limit
+from artifacts.doctor import disk_available, memory_limit
 from artifacts.errors import Problem, StageError
 
 GB = 10**9
@@ -37,12 +36,6 @@ def memory_available() -> int:
 def disk_needed(weights: int) -> int:
     """Bytes of disk that a new plan takes, beside the old one until it is whole."""
     return int(1.05 * weights) + PLAN_EXTRA
-
-
-def disk_available(folder: Path) -> int:
-    """Bytes that are free where a folder is or will be."""
-    place = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
-    return shutil.disk_usage(place).free
 
 
 @dataclass(frozen=True)

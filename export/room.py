@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 from artifacts.checkpoint import Checkpoint
 from artifacts.config import ModelConfig
+from artifacts.doctor import disk_available
 from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
 
@@ -43,7 +41,7 @@ def check_space(folder: ModelFolder, weight_bytes: int, config: ModelConfig) -> 
     """
     rotary = config.max_positions * config.head_dim // 2 * _ROTARY_BYTES
     needed = weight_bytes + rotary + _SMALL_FILES
-    free = shutil.disk_usage(_existing(folder.onnx)).free
+    free = disk_available(folder.onnx)
     if free < needed:
         raise refuse(
             f"the disk of {folder.root} has too little room",
@@ -51,7 +49,3 @@ def check_space(folder: ModelFolder, weight_bytes: int, config: ModelConfig) -> 
             found=f"{free / 1e9:.2f} GB free",
             remedy="free space or set OUT to a larger disk",
         )
-
-
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)
