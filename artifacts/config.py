@@ -109,11 +109,11 @@ def read_raw(folder: Path) -> dict[str, Any]:
     """Read `config.json` as it is, unjudged.
 
     Raises:
-        StageError: the file is missing or no JSON object.
+        StageError: the file is missing, cannot be read, is no JSON object, or says something twice.
     """
     path = folder / "config.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_said_once)
     except FileNotFoundError:
         raise refuse(
             f"{path} is missing",
@@ -121,8 +121,19 @@ def read_raw(folder: Path) -> dict[str, Any]:
             found=f"{sorted(p.name for p in folder.iterdir())[:8]}" if folder.is_dir() else "no such folder",
             remedy="give MODEL a checkpoint folder, a hub id, or random:tiny",
         ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise refuse(f"{path} is not JSON", found=str(error), remedy=MEND_CONFIG) from None
+    except OSError as error:
+        raise refuse(f"{path} cannot be read", expected="a file", found=str(error), remedy=MEND_CONFIG) from None
+    except (ValueError, RecursionError) as error:
+        raise refuse(f"{path} is not JSON that can be read", found=str(error), remedy=MEND_CONFIG) from None
     if not isinstance(raw, dict):
         raise refuse(f"{path} is not a JSON object", found=type(raw).__name__, remedy=MEND_CONFIG)
     return raw
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Take a JSON object; of a key that stands there twice `json` would take the last in silence."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{', '.join(sorted({name for name in names if names.count(name) > 1}))}: there twice")
+    return found

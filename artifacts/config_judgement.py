@@ -5,6 +5,7 @@ Nothing is assumed of a value's type: a config is written by people.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
@@ -33,6 +34,8 @@ DIMENSIONS = (
     "num_key_value_heads",
     "max_position_embeddings",
 )
+LARGEST = 1 << 24
+"""No dimension of a model is larger; what is would fill the memory before anything could be said about it."""
 MEND_CONFIG = "correct config.json, or export another checkpoint"
 
 
@@ -77,10 +80,11 @@ def _judge_dimensions(raw: Mapping[str, Any]) -> Iterator[Problem]:
     sizes = {name: raw.get(name) for name in DIMENSIONS}
     wrong = {name: size for name, size in sizes.items() if not _is_count(size)}
     for name, size in wrong.items():
-        yield Problem(f"{name} is missing or no positive integer", "an integer > 0", repr(size), MEND_CONFIG)
+        expected = f"an integer from 1 to {LARGEST}"
+        yield Problem(f"{name} is missing or no size", expected, quoted(size), MEND_CONFIG)
     eps = raw.get("rms_norm_eps")
     if not _is_number(eps, above=0) or eps >= 1:
-        yield Problem("rms_norm_eps is missing or no small number", "such as 1e-06", repr(eps), MEND_CONFIG)
+        yield Problem("rms_norm_eps is missing or no small number", "such as 1e-06", quoted(eps), MEND_CONFIG)
     if not {"num_attention_heads", "num_key_value_heads", "hidden_size"} & wrong.keys():
         heads, groups, width = (raw[n] for n in ("num_attention_heads", "num_key_value_heads", "hidden_size"))
         if heads % groups:
@@ -92,7 +96,7 @@ def _judge_dimensions(raw: Mapping[str, Any]) -> Iterator[Problem]:
         # A head_dim that is null reaches Transformers' attention as None, so it is no way to leave it out.
         dim = raw.get("head_dim", width // heads)
         if not _is_count(dim) or dim % 2:
-            yield Problem("head_dim cannot be rotated in halves", "an even integer > 0", repr(dim), MEND_CONFIG)
+            yield Problem("head_dim cannot be rotated in halves", "an even integer > 0", quoted(dim), MEND_CONFIG)
 
 
 def _judge_features(raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -169,7 +173,7 @@ def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             "rope_theta is missing (the class default of Transformers would be another model's)",
             "rope_parameters with rope_theta, or rope_theta itself; SmolLM3-3B has 5000000.0",
-            repr(rope.get("rope_theta")),
+            quoted(rope.get("rope_theta")),
             MEND_CONFIG,
         )
     if kind is not None and kind not in ROPE_TYPES:
@@ -184,8 +188,9 @@ def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
             str(unknown),
             MEND_CONFIG,
         )
-    if (raw.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1) != 1:
-        yield Problem("partial rotation is not carried", "partial_rotary_factor 1", "another factor", MEND_CONFIG)
+    factor = raw.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1
+    if factor != 1:
+        yield Problem("partial rotation is not carried", "partial_rotary_factor 1", quoted(factor), MEND_CONFIG)
     if kind == "yarn":
         yield from _judge_yarn(rope)
 
@@ -194,17 +199,30 @@ def _judge_yarn(rope: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("factor", "original_max_position_embeddings"):
         value = rope.get(name)
         if not _is_number(value, above=0) or value < 1:
-            yield Problem(f"YaRN needs {name}", "a number >= 1", repr(value), MEND_CONFIG)
+            yield Problem(f"YaRN needs {name}", "a number >= 1", quoted(value), MEND_CONFIG)
+        elif value > LARGEST:
+            yield Problem(f"YaRN's {name} is no size", f"at most {LARGEST}", quoted(value), MEND_CONFIG)
     for name in ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
         if rope.get(name) is not None and not _is_number(rope[name], above=0):
-            yield Problem(f"YaRN's {name} is no positive number", "a number > 0 or null", repr(rope[name]), MEND_CONFIG)
+            yield Problem(
+                f"YaRN's {name} is no positive number", "a number > 0 or null", quoted(rope[name]), MEND_CONFIG
+            )
     if not isinstance(rope.get("truncate", True), bool):
         yield Problem("YaRN's truncate is no truth value", "true or false", repr(rope["truncate"]), MEND_CONFIG)
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST
 
 
 def _is_number(value: object, *, above: float) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and above < value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and above < value <= sys.float_info.max
+
+
+def quoted(value: object) -> str:
+    """Write a value of a config as Python would, cut where it is long; an integer may have too many digits to write."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = "an integer of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -13,7 +13,7 @@ from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
 from artifacts.writing import Writing
-from export import companions, data_file, room, rotary, source, weight_check
+from export import companions, data_file, room, rotary, skeleton, source, weight_check
 from export.background import weights_being_written
 from export.options import ExportOptions
 from export.progress import Progress
@@ -56,6 +56,7 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
     known = _current(folder, digests, identity, tools)
     if known is not None:
         return OnnxModel(folder, known, was_current=True)
+    skeleton.transformers_config(checkpoint.raw_config)
     weight_check.check(checkpoint.weights(), config)
     with Writing(folder.onnx) as writing:
         room.check_space(folder, data_file.total_bytes(data_file.plan(config)), config)
@@ -83,13 +84,11 @@ def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -
     Returns:
         The manifest's facts, and each file's sha256.
     """
-    from export.skeleton import untouched_model
-
     config = checkpoint.config
     hashes = {name: sha256_of(writing.path(name)) for name in companions.copy(checkpoint, writing)}
     with weights_being_written(writing.path(DATA_FILE), checkpoint, progress) as weights:
         progress.step("building the model without its weights")
-        model = untouched_model(checkpoint.raw_config, config)
+        model = skeleton.untouched_model(checkpoint.raw_config, config)
         progress.step("writing rotary tables")
         hashes[ROTARY_FILE], rotary_facts = rotary.write(writing.path(ROTARY_FILE), model, config)
         graphs = _make_graphs(model, checkpoint, progress)

@@ -10,12 +10,33 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from artifacts.config import ModelConfig
-from artifacts.errors import Problem, StageError
+from artifacts.config_judgement import MEND_CONFIG
+from artifacts.errors import Problem, StageError, refuse
 
 if TYPE_CHECKING:
-    from transformers import SmolLM3ForCausalLM
+    from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
 REMEDY = "correct config.json, or install the versions of constraints.txt"
+
+
+def transformers_config(raw: Mapping[str, Any]) -> SmolLM3Config:
+    """Let Transformers read a config.json that was judged; it insists on types of keys that we do not use.
+
+    Raises:
+        StageError: Transformers does not take it, with its own reason.
+    """
+    from transformers import SmolLM3Config
+
+    try:
+        return SmolLM3Config.from_dict(dict(raw))
+    except Exception as error:  # of whatever type: it has no base class for them
+        reason = " ".join(str(error).split())
+        raise refuse(
+            "Transformers does not take this config.json",
+            expected="values that SmolLM3Config accepts",
+            found=f"{type(error).__name__}: {reason}",
+            remedy=MEND_CONFIG,
+        ) from None
 
 
 def untouched_model(raw: Mapping[str, Any], config: ModelConfig) -> SmolLM3ForCausalLM:
@@ -29,9 +50,9 @@ def untouched_model(raw: Mapping[str, Any], config: ModelConfig) -> SmolLM3ForCa
         StageError: every point where the loaded modules are not what the config says.
     """
     import torch
-    from transformers import SmolLM3Config, SmolLM3ForCausalLM
+    from transformers import SmolLM3ForCausalLM
 
-    loaded = SmolLM3Config.from_dict(dict(raw))
+    loaded = transformers_config(raw)
     loaded._attn_implementation = "eager"
     loaded.use_cache = True
     with torch.device("meta"):

@@ -73,6 +73,10 @@ def test_the_3b_preset_has_the_released_models_facts() -> None:
         ({"num_key_value_heads": 3}, "do not divide"),
         ({"hidden_size": 0}, "hidden_size"),
         ({"hidden_size": "128"}, "hidden_size"),
+        ({"num_hidden_layers": 10**5000}, "num_hidden_layers"),
+        ({"vocab_size": 1 << 25}, "vocab_size"),
+        ({"rope_theta": 10**400}, "rope_theta"),
+        ({"rope_parameters": {**YARN, "factor": 1e300}}, "factor is no size"),
         ({"rms_norm_eps": None}, "rms_norm_eps"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({"pad_token_id": 512}, "pad_token_id"),
@@ -137,10 +141,27 @@ def test_yarn_multiplies_the_positions_of_the_original_length_once() -> None:
     assert raised.max_positions == unraised.max_positions == 8192
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "3", "\xff", "[" * 100_000, '{"vocab_size": ' + "9" * 5000 + "}"],
+    ids=["empty", "cut", "list", "number", "no UTF-8", "nested too deeply", "too many digits"],
+)
 def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(StageError, match=r"config\.json"):
+        ModelConfig.read(tmp_path)
+
+
+def test_a_key_that_stands_there_twice_is_refused_and_named(tmp_path: Path) -> None:
+    text = json.dumps(preset_config("tiny"))
+    (tmp_path / "config.json").write_text(text[:-1] + ', "no_rope_layers": [1, 1, 1, 1, 1, 1, 1, 1]}')
+    with pytest.raises(StageError, match="no_rope_layers: there twice"):
+        ModelConfig.read(tmp_path)
+
+
+def test_a_folder_in_the_configs_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(StageError, match="cannot be read"):
         ModelConfig.read(tmp_path)
 
 

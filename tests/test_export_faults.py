@@ -6,6 +6,7 @@ Tracing has no part in these faults, so graphs and tables are stand-ins here and
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -106,6 +107,20 @@ def test_a_loaded_model_that_differs_from_the_config_is_refused(monkeypatch: pyt
         "which layers rotate",
         "rope parameters",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("eos_token_id", "foo"), ("bos_token_id", [1]), ("dtype", "float99"), ("id2label", 5)]
+)
+def test_what_only_transformers_insists_on_is_refused_with_its_reason(
+    source: Path, tmp_path: Path, key: str, value: object
+) -> None:
+    config = source / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), key: value}))
+    with pytest.raises(StageError, match=r"Transformers does not take this config\.json") as caught:
+        export_onnx(ExportOptions(str(source), tmp_path / "out"))
+    assert caught.value.problems[0].found
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").rglob("*.onnx*"))
 
 
 def test_an_exporter_that_fails_is_refused_and_not_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
