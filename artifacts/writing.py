@@ -52,16 +52,27 @@ class Writing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            try:
-                for name in self._names:
-                    self.path(name).replace(self.folder / name)
-            except OSError as problem:
-                raise cannot_write(self.folder, problem) from problem
+            self._put_in_place()
             return
         for name in self._names:
             self.path(name).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise cannot_write(self.folder, error) from error
+
+    def _put_in_place(self) -> None:
+        """Rename every file; where one cannot be, the rest is removed and the message names the place."""
+        try:
+            for name in self._names:
+                self.path(name).replace(self.folder / name)
+        except OSError as problem:
+            for left in self._names:
+                self.path(left).unlink(missing_ok=True)
+            raise refuse(
+                f"{self.folder / name} cannot be put in its place",
+                expected="a file of that name, or none",
+                found=problem.strerror or str(problem),
+                remedy=f"move {self.folder / name} away, then run it again",
+            ) from problem
 
 
 def sweep(folder: Path) -> None:

@@ -81,7 +81,7 @@ def _options(given: argparse.Namespace) -> BuildOptions:
         max_batch_size=given.max_batch_size,
         max_context=given.max_context,
         prefill_chunk=given.prefill_chunk,
-        compute_capabilities=tuple(given.compute_capability),
+        compute_capabilities=tuple(chip for word in given.compute_capability for chip in word.split(",") if chip),
         shapes=given.shapes,
         memory_pools=given.memPoolSize,
         builder_optimization_level=given.builderOptimizationLevel,

@@ -92,7 +92,7 @@ def _size(tensor: onnx.TensorProto) -> int:
 
 
 def _judge_places(path: Path, tensors: Iterable[onnx.TensorProto], remedy: str) -> Iterator[Problem]:
-    """Say of every external tensor whether its bytes are there; a missing file once."""
+    """Say of every external tensor whether its bytes are there; what is wrong with a whole file is said once."""
     told: set[str] = set()
     for tensor in tensors:
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -119,8 +119,12 @@ def _judge_extent(path: Path, tensor: onnx.TensorProto, file: Path, remedy: str)
         offset, length = int(place.get("offset", "0")), int(place.get("length", str(_size(tensor))))
     except ValueError:
         offset, length = -1, -1
-    if offset >= 0 and length == _size(tensor) and offset + length <= size:
-        return None
+    if offset >= 0 and length == _size(tensor):
+        end = offset + length
+        if end <= size:
+            return None
+        what, found = f"{path.name}: its data file {file.name} ends before its weights do", f"{size} bytes"
+        return Problem(what, f"{end} bytes or more, where {tensor.name} ends", found, remedy)
     expected = f"{_size(tensor)} bytes within the {size} bytes of {file.name}"
     found = f"offset {place.get('offset', '0')}, length {place.get('length', 'none')}"
     return Problem(f"{path.name}: the weights of {tensor.name} are not in the data file", expected, found, remedy)

@@ -19,6 +19,8 @@ VERBOSITIES = ("layer_names_only", "detailed", "none")
 HARDWARE_LEVELS = ("none", "ampere+", "sameComputeCapability")
 POOLS = ("workspace", "tacticSharedMem")
 OPTIMIZATION_LEVELS = range(6)
+LARGEST_POOL = (1 << 63) - 1
+HELP = "python -m build --help"
 
 
 @dataclass(frozen=True)
@@ -73,21 +75,31 @@ class BuildOptions:
         least["--prefill-chunk"] = (self.prefill_chunk, DECODE_NEW)
         for flag, (value, bound) in least.items():
             if value is not None and value < bound:
-                yield Problem(f"{flag} is too small", f"at least {bound}", str(value))
+                yield Problem(f"{flag} is too small", f"at least {bound}", str(value), f"{flag} {bound} or more")
         choices = {
             "--profilingVerbosity": (self.profiling_verbosity, VERBOSITIES),
             "--hardwareCompatibilityLevel": (self.hardware_compatibility_level, HARDWARE_LEVELS),
         }
         for flag, (choice, known) in choices.items():
             if choice not in known:
-                yield Problem(f"{flag} is unknown", " | ".join(known), choice)
+                yield Problem(f"{flag} is unknown", " | ".join(known), choice, HELP)
         level = self.builder_optimization_level
         if level is not None and level not in OPTIMIZATION_LEVELS:
-            yield Problem("--builderOptimizationLevel is unknown", "0 to 5", str(level))
-        for pool in self.memory_pools:
+            yield Problem("--builderOptimizationLevel is unknown", "0 to 5", str(level), HELP)
+        yield from self._judge_pools()
+        cache = self.timing_cache_file
+        if cache is not None and (cache.is_dir() or not cache.absolute().parent.is_dir()):
+            found = "a folder" if cache.is_dir() else f"no folder {cache.absolute().parent}"
+            yield Problem("--timingCacheFile cannot be written", "a file in a folder that is there", found, HELP)
+
+    def _judge_pools(self) -> Iterator[Problem]:
+        for pool, size in self.memory_pools.items():
             if pool not in POOLS:
                 reason = "; DLA pools belong to Jetson's accelerators" if pool.startswith("dla") else ""
-                yield Problem(f"--memPoolSize: no pool {pool}", f"{' or '.join(POOLS)}{reason}", pool)
+                yield Problem(f"--memPoolSize: no pool {pool}", f"{' or '.join(POOLS)}{reason}", pool, HELP)
+            elif not 0 < size <= LARGEST_POOL:
+                expected = f"1 to {LARGEST_POOL} bytes"
+                yield Problem(f"--memPoolSize: {pool} is no size", expected, f"{size} bytes", "leave it out")
 
     def _judge_graph(self) -> Iterator[Problem]:
         if self.graph in GRAPHS:
@@ -115,7 +127,7 @@ def parse_pools(text: str) -> dict[str, int]:
                 "--memPoolSize cannot be read",
                 expected="pool:size, such as workspace:4096 (MiB) or workspace:4G",
                 found=repr(part),
-                remedy="python -m build --help",
+                remedy=HELP,
             )
         pools[match[1]] = int(float(match[2]) * 1024 ** "BKMG".index(match[3] or "M"))
     return pools

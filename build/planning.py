@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from artifacts.config import ModelConfig
+from artifacts.contract import Signature
 from artifacts.errors import Problem, StageError
 from build.graph import SourceGraph
 from build.options import DEFAULT_CHUNK, DEFAULT_CONTEXT, BuildOptions
-from build.profiles import Step, StepProfile, default_profiles, first_hole
+from build.profiles import Step, StepProfile, default_profiles, first_hole, shape
 from build.shapes import resolve
+
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of one tensor; NVIDIA's support matrix of TensorRT names this limit for every layer."""
 
 
 class Planning:
@@ -32,6 +39,7 @@ class Planning:
         self.hole: Step | None = first_hole(self.profiles, batch, self.context, self.chunk, linear=linear)
         assert self.hole is None or options.shapes, "the formula leaves no hole"
         _check_positions(self.profiles, config)
+        _check_volumes(self.profiles, graph.signature)
 
 
 def _context(options: BuildOptions, config: ModelConfig, graph: SourceGraph) -> int:
@@ -59,7 +67,8 @@ def _context(options: BuildOptions, config: ModelConfig, graph: SourceGraph) -> 
         context = min(graph.capacity, positions)
     if options.prefill_chunk is not None and options.prefill_chunk > context:
         found = f"{options.prefill_chunk} > {context}"
-        raise StageError(Problem("--prefill-chunk is longer than the context", "a chunk within the context", found))
+        remedy = f"--prefill-chunk {context} or less"
+        raise StageError(Problem("--prefill-chunk is longer than the context", f"at most {context}", found, remedy))
     return context
 
 
@@ -77,3 +86,24 @@ def _check_positions(profiles: tuple[StepProfile, ...], config: ModelConfig) -> 
     ]
     if problems:
         raise StageError(problems)
+
+
+def _check_volumes(profiles: tuple[StepProfile, ...], signature: Signature) -> None:
+    """Refuse shapes of which TensorRT could not number the elements; it would say so after minutes, or not at all."""
+    problems = list(_too_large(profiles, signature))
+    if problems:
+        raise StageError(problems)
+
+
+def _too_large(profiles: tuple[StepProfile, ...], signature: Signature) -> Iterator[Problem]:
+    """Yield the largest tensor of each profile that has too many elements."""
+    for profile in profiles:
+        spec = max(signature, key=lambda spec: math.prod(shape(spec, profile.max)))
+        lengths = shape(spec, profile.max)
+        if math.prod(lengths) > MOST_ELEMENTS:
+            yield Problem(
+                f"profile {profile.name}: {spec.name} is larger than a tensor of TensorRT can be",
+                f"at most {MOST_ELEMENTS:,} elements",
+                f"{'x'.join(map(str, lengths))} = {math.prod(lengths):,}",
+                "give a smaller --max-batch-size, --max-context or --maxShapes",
+            )

@@ -87,8 +87,8 @@ def _fetched(repository: str, revision: str) -> Path:
 
 def _unreachable(repository: str, revision: str, error: Exception) -> StageError:
     return refuse(
-        f"{repository} at {revision} could not be fetched",
-        expected="a repository that the hub or its local cache has",
+        f"{repository} is no folder here, and could not be fetched from the hub at {revision}",
+        expected="a checkpoint folder, or a repository that the hub or its local cache has",
         found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
         remedy="correct MODEL or REVISION, sign in with `hf auth login`, or give MODEL a checkpoint folder",
     )

@@ -50,6 +50,13 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         write(tmp_path / "out", "new")
 
 
+def test_a_place_that_is_taken_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "b" / "in the way").mkdir(parents=True)
+    with pytest.raises(StageError, match=r"b cannot be put in its place(.|\n)*move .*b away"):
+        write(tmp_path, "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
 def test_a_killed_run_leaves_what_was_there_and_the_next_one_sweeps(tmp_path: Path) -> None:
     write(tmp_path, "old")
     program = (

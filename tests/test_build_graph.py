@@ -1,5 +1,6 @@
 """Bad graphs and bad places in data files give one clear message, before TensorRT sees them."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_initializers_that_no_node_uses_do_not_count(folder: ModelFolder) -> Non
         ("location", "sub/model.onnx_data", "outside the graph's folder"),
         ("location", "..", "outside the graph's folder"),
         ("location", "gone.onnx_data", "data file gone.onnx_data is missing"),
-        ("offset", "99999999", "are not in the data file"),
+        ("offset", "99999999", "ends before its weights do"),
         ("offset", "-4", "are not in the data file"),
         ("offset", "many", "are not in the data file"),
         ("length", "3", "are not in the data file"),
@@ -84,6 +85,13 @@ def test_a_link_to_the_data_is_refused(folder: ModelFolder, tmp_path: Path) -> N
 def test_a_missing_data_file_is_told_once(folder: ModelFolder) -> None:
     (folder.onnx / DATA_FILE).unlink()
     with pytest.raises(StageError) as error:
+        read(folder)
+    assert len(error.value.problems) == 1
+
+
+def test_a_data_file_that_was_cut_is_told_once(folder: ModelFolder) -> None:
+    os.truncate(folder.onnx / DATA_FILE, 1000)
+    with pytest.raises(StageError, match=r"ends before its weights do\n.*\n.*1000 bytes") as error:
         read(folder)
     assert len(error.value.problems) == 1
 

@@ -35,6 +35,10 @@ def graph(form: Form = Form.MODEL, capacity: int | None = None) -> SourceGraph:
         ({"builder_optimization_level": 6}, "--builderOptimizationLevel is unknown"),
         ({"memory_pools": {"dlaSRAM": 1}}, "DLA pools belong to Jetson"),
         ({"memory_pools": {"heap": 1}}, "no pool heap"),
+        ({"memory_pools": {"workspace": 0}}, "workspace is no size"),
+        ({"memory_pools": {"workspace": 1 << 63}}, "workspace is no size"),
+        ({"timing_cache_file": Path("no/such/folder/cache")}, "no folder .*no/such/folder"),
+        ({"timing_cache_file": Path()}, "a folder"),
     ],
 )
 def test_options_are_judged_where_they_are_made(options: dict[str, Any], problem: str) -> None:
@@ -46,6 +50,20 @@ def test_all_problems_come_at_once() -> None:
     with pytest.raises(StageError) as error:
         BuildOptions(max_batch_size=0, max_context=0, prefill_chunk=0, graph="x", builder_optimization_level=9)
     assert len(error.value.problems) == 5
+
+
+def test_every_problem_says_what_to_do() -> None:
+    with pytest.raises(StageError) as error:
+        BuildOptions(
+            graph="x",
+            max_batch_size=0,
+            memory_pools={"heap": 1, "workspace": 0},
+            builder_optimization_level=9,
+            timing_cache_file=Path(),
+            profiling_verbosity="loud",
+        )
+    assert len(error.value.problems) == 7
+    assert all(problem.expected and problem.found and problem.remedy for problem in error.value.problems)
 
 
 @pytest.mark.parametrize("text", ["workspace", "workspace:", "workspace:1T", "workspace:-1", ":4"])
@@ -62,6 +80,11 @@ def test_the_command_line_makes_options() -> None:
     assert options.shapes[1].points == {"max": {"input_ids": (1, 2)}, "min": {"input_ids": (1, 1)}}
     assert options.shapes[0].points == {"opt": {"attention_mask": (1, 9), "input_ids": (1, 9)}}
     assert (options.memory_pools, options.refit, options.strip_weights) == ({"workspace": 1 << 30}, True, False)
+
+
+def test_capabilities_may_be_parted_by_commas() -> None:
+    given = _parser().parse_args(["m", "--compute-capability", "8.9,12.0", "8.6"])
+    assert _options(given).compute_capabilities == ("8.9", "12.0", "8.6")
 
 
 def test_two_command_lines_share_no_shapes() -> None:
@@ -106,6 +129,13 @@ def test_the_context_of_a_linear_cache_is_its_capacity(context: int | None, refu
             Planning(BuildOptions(max_context=context, graph="model_linear"), MODEL, source)
     else:
         assert Planning(BuildOptions(max_context=context, graph="model_linear"), MODEL, source).context == 128
+
+
+def test_a_batch_of_which_tensorrt_could_not_number_the_elements_is_refused() -> None:
+    Planning(BuildOptions(max_batch_size=1 << 10), MODEL, graph())
+    with pytest.raises(StageError, match=r"larger than a tensor of TensorRT can be\n.*2,147,483,647") as error:
+        Planning(BuildOptions(max_batch_size=10**9), MODEL, graph())
+    assert [problem.what.split(":")[0] for problem in error.value.problems] == ["profile prefill", "profile decode"]
 
 
 def test_the_users_shapes_may_leave_a_hole_which_is_told() -> None:
