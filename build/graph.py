@@ -6,17 +6,17 @@ clear message instead of TensorRT's list of asserts.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from artifacts.config import ModelConfig
 from artifacts.contract import ATTENTION_MASK, Form, Precision, Signature, TensorSpec, signature
 from artifacts.errors import Problem, StageError, refuse
+from artifacts.external import external_problems, place, size
 from artifacts.layout import ModelFolder
 
 _TYPES = {
@@ -57,19 +57,20 @@ def read_graph(folder: ModelFolder, form: Form, config: ModelConfig) -> SourceGr
     """
     path = folder.graph(form)
     try:
-        graph = onnx.load(str(path), load_external_data=False).graph
+        model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's own exception class differs between its implementations
         raise refuse(f"{path} is not an ONNX graph", found=str(error), remedy=folder.surgery_command) from None
+    graph = model.graph
     used = {name for node in graph.node for name in node.input}
     tensors = [tensor for tensor in graph.initializer if tensor.name in used]
     capacity = _capacity(graph) if form.linear else None
-    problems = [*_judge_places(path, tensors, folder.export_command)]
+    problems = external_problems(model, folder.onnx, folder.export_command)
     contract = signature(config, form, capacity=capacity)
     problems += _judge_signature(path, graph, contract, folder.surgery_command)
     if problems:
         raise StageError(problems)
-    files = {_place(tensor)["location"] for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL}
-    weights = sum(_size(tensor) for tensor in tensors)
+    files = {place(tensor)[0] for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL}
+    weights = sum(size(tensor) for tensor in tensors)
     return SourceGraph(path, form, contract, capacity, tuple(sorted(files)), weights, len(tensors))
 
 
@@ -80,54 +81,6 @@ def _capacity(graph: onnx.GraphProto) -> int:
         if value.name == ATTENTION_MASK and len(dims) > 1:
             return int(dims[1].dim_value)
     return 0
-
-
-def _place(tensor: onnx.TensorProto) -> Mapping[str, str]:
-    return {entry.key: entry.value for entry in tensor.external_data}
-
-
-def _size(tensor: onnx.TensorProto) -> int:
-    """Bytes of a tensor's values, from its shape and type."""
-    return int(math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-
-
-def _judge_places(path: Path, tensors: Iterable[onnx.TensorProto], remedy: str) -> Iterator[Problem]:
-    """Say of every external tensor whether its bytes are there; what is wrong with a whole file is said once."""
-    told: set[str] = set()
-    for tensor in tensors:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            problem = _judge_place(path, tensor, remedy)
-            if problem is not None and problem.what not in told:
-                told.add(problem.what)
-                yield problem
-
-
-def _judge_place(path: Path, tensor: onnx.TensorProto, remedy: str) -> Problem | None:
-    location = _place(tensor).get("location", "")
-    file = path.parent / location
-    if len(PurePosixPath(location).parts) != 1 or location == ".." or file.is_symlink():
-        what = f"{path.name}: the weights of {tensor.name} lie outside the graph's folder"
-        return Problem(what, "a plain file beside the graph", repr(location), remedy)
-    if not file.is_file():
-        return Problem(f"{path.name}: its data file {location} is missing", str(file), "no such file", remedy)
-    return _judge_extent(path, tensor, file, remedy)
-
-
-def _judge_extent(path: Path, tensor: onnx.TensorProto, file: Path, remedy: str) -> Problem | None:
-    place, size = _place(tensor), file.stat().st_size
-    try:
-        offset, length = int(place.get("offset", "0")), int(place.get("length", str(_size(tensor))))
-    except ValueError:
-        offset, length = -1, -1
-    if offset >= 0 and length == _size(tensor):
-        end = offset + length
-        if end <= size:
-            return None
-        what, found = f"{path.name}: its data file {file.name} ends before its weights do", f"{size} bytes"
-        return Problem(what, f"{end} bytes or more, where {tensor.name} ends", found, remedy)
-    expected = f"{_size(tensor)} bytes within the {size} bytes of {file.name}"
-    found = f"offset {place.get('offset', '0')}, length {place.get('length', 'none')}"
-    return Problem(f"{path.name}: the weights of {tensor.name} are not in the data file", expected, found, remedy)
 
 
 def _judge_signature(path: Path, graph: onnx.GraphProto, contract: Signature, remedy: str) -> Iterator[Problem]:

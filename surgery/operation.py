@@ -16,13 +16,13 @@ from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.digest import Digests, sha256_of
 from artifacts.errors import Problem, StageError
+from artifacts.external import external_problems
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX, fp32_twin
 from artifacts.versions import versions
 from artifacts.writing import Writing
-from surgery.external import external_problems
 from surgery.inventory import check_fused, check_onnx, check_raw, operators
 from surgery.options import SurgeryOptions
 from surgery.pipeline import FORMS, FUSE, operate

@@ -6,7 +6,8 @@ some of these, late and in their own words. Here all of a graph's faults are tol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import onnx
@@ -26,22 +27,27 @@ def external_problems(model: onnx.ModelProto, folder: Path, remedy: str) -> list
     Returns:
         Everything that is wrong, one problem for each file or tensor.
     """
-    places = [_place(tensor) for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
+    external = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     problems: list[Problem] = []
     sizes: dict[str, int] = {}
-    for location in dict.fromkeys(place[1] for place in places):
+    for location in dict.fromkeys(place(tensor)[0] for tensor in external):
         wrong = _file_problem(folder, location, remedy)
         if wrong:
             problems.append(wrong)
         else:
             sizes[location] = (folder / location).stat().st_size
-    return problems + list(_range_problems(model, sizes, remedy))
+    return problems + list(_range_problems(external, sizes, remedy))
 
 
-def _place(tensor: TensorProto) -> tuple[str, str, str, str]:
-    """Give a tensor's name, location, offset and length as the graph spells them."""
+def place(tensor: TensorProto) -> tuple[str, str, str]:
+    """Give an external tensor's location, offset and length as the graph spells them."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    return tensor.name, entries.get("location", ""), entries.get("offset", "0"), entries.get("length", "")
+    return entries.get("location", ""), entries.get("offset", "0"), entries.get("length", "")
+
+
+def size(tensor: TensorProto) -> int:
+    """Bytes of a tensor's values, from its shape and type."""
+    return int(math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
 
 
 def _file_problem(folder: Path, location: str, remedy: str) -> Problem | None:
@@ -54,33 +60,26 @@ def _file_problem(folder: Path, location: str, remedy: str) -> Problem | None:
     if target.is_symlink():
         return Problem("external data is a symbolic link", inside, f"{location} -> {target.readlink()}", remedy)
     if not target.is_file():
-        return Problem("external data is missing", inside, f"no file {target}", remedy)
+        return Problem(f"external data {location} is missing", inside, f"no file {target}", remedy)
     if target.stat().st_nlink > 1:
         found = f"{location} with {target.stat().st_nlink} links"
         return Problem("external data is a hard link, which onnx and Polygraphy refuse", inside, found, remedy)
     return None
 
 
-def _range_problems(model: onnx.ModelProto, sizes: dict[str, int], remedy: str) -> Iterator[Problem]:
-    """Yield each tensor whose bytes do not lie inside its file, or are not as many as its shape needs."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        name, location, offset, length = _place(tensor)
-        needed = _bytes(tensor)
-        if not offset.isdigit() or (length and not length.isdigit()):
-            yield Problem(
-                f"{name} has no place in {location}", "offset and length in bytes", f"{offset!r}, {length!r}", remedy
-            )
+def _range_problems(external: Iterable[TensorProto], sizes: Mapping[str, int], remedy: str) -> Iterator[Problem]:
+    """Yield each tensor whose bytes are not as many as its shape needs, and each file that ends before its tensors."""
+    cut: dict[str, Problem] = {}
+    for tensor in external:
+        (location, offset, length), needed = place(tensor), size(tensor)
+        if not offset.isdecimal() or (length and not length.isdecimal()):
+            found = f"{offset!r}, {length!r}"
+            yield Problem(f"{tensor.name} has no place in {location}", "offset and length in bytes", found, remedy)
         elif length and int(length) != needed:
-            yield Problem(f"{name} has another length than its shape", f"{needed} bytes", f"{length} bytes", remedy)
+            what = f"{tensor.name} has another length than its shape"
+            yield Problem(what, f"{needed} bytes", f"{length} bytes", remedy)
         elif location in sizes and int(offset) + needed > sizes[location]:
-            end = f"offset {offset} + {needed} bytes"
-            yield Problem(f"{name} ends past the end of {location}", f"at most {sizes[location]} bytes", end, remedy)
-
-
-def _bytes(tensor: TensorProto) -> int:
-    count = 1
-    for dim in tensor.dims:
-        count *= dim
-    return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            expected = f"{int(offset) + needed} bytes or more, where {tensor.name} ends"
+            problem = Problem(f"{location} ends before its tensors do", expected, f"{sizes[location]} bytes", remedy)
+            cut.setdefault(location, problem)
+    yield from cut.values()

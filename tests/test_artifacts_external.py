@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from surgery.external import external_problems
+from artifacts.external import external_problems
 
 
 def _model(*places: tuple[str, object, object]) -> onnx.ModelProto:
@@ -48,8 +48,9 @@ def test_what_lies_inside_is_right(folder: Path) -> None:
         (("link", 0, 32), "is a symbolic link"),
         (("second", 0, 32), "is a hard link"),
         (("nowhere", 0, 32), "is missing"),
-        (("data", 40, 32), "ends past the end of data"),
-        (("data", 2**62, 32), "ends past the end of data"),
+        (("data", 40, 32), "data ends before its tensors do"),
+        (("data", 2**62, 32), "data ends before its tensors do"),
+        (("data", "²", 32), "has no place in data"),
         (("data", -4, 32), "has no place in data"),
         (("data", 0, 64), "has another length than its shape"),
     ],
@@ -63,3 +64,8 @@ def test_each_fault_is_named(folder: Path, place: tuple[str, object, object], wh
 def test_all_faults_of_a_graph_are_told_at_once(folder: Path) -> None:
     problems = external_problems(_model(("../outside", 0, 32), ("link", 0, 32), ("data", 40, 32)), folder, "")
     assert len(problems) == 3
+
+
+def test_a_file_that_was_cut_is_told_once(folder: Path) -> None:
+    (problem,) = external_problems(_model(("data", 40, 32), ("data", 80, 32), ("data", 120, 32)), folder, "")
+    assert (problem.expected, problem.found) == ("72 bytes or more, where w0 ends", "64 bytes")
