@@ -25,7 +25,12 @@ PROMPT ?= What is the capital of France?
 
 PY     := .venv/bin/python
 READY  := .venv/.ready
-FOLDER  = $(OUT)/$(or $(NAME),$(shell $(PYTHON) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' '$(MODEL)'))
+# What a person gives reaches the commands through the environment, so that no quote or space in it is the shell's.
+export MODEL OUT NAME REVISION LAYERS LAYER TENSOR PROMPT
+ifeq ($(strip $(OUT)),)
+$(error OUT is empty: leave it out, or name the folder that models go to)
+endif
+FOLDER = "$$OUT/$${NAME:-$$($(PYTHON) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' "$$MODEL")}"
 
 # Folders and targets share names; every target is a command. Stages run one after another: the next needs the last.
 .PHONY: help setup doctor export surgery build validate debug generate chat serve test check bench bench-runtime clean
@@ -46,7 +51,7 @@ help:
 	@echo 'make check      ruff, mypy --strict and the tests'
 	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
 	@echo 'make bench-runtime   tokens a second, MODEL= a real checkpoint -> docs/benchmarks.md'
-	@echo 'make clean      removes $(OUT) (the checkpoints that it was made from stay)'
+	@echo 'make clean      removes the models in $(OUT) (the checkpoints that it was made from stay)'
 
 setup: $(READY)
 
@@ -61,28 +66,28 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 doctor: $(READY)
-	@$(PY) -m artifacts doctor --out '$(OUT)'
+	@$(PY) -m artifacts doctor --out "$$OUT"
 
 export: $(READY)
-	@$(PY) -m export --model '$(MODEL)' --out '$(OUT)' $(if $(NAME),--name '$(NAME)') $(if $(REVISION),--revision '$(REVISION)') $(EXPORT_ARGS)
+	@$(PY) -m export --model "$$MODEL" --out "$$OUT" $(if $(NAME),--name "$$NAME") $(if $(REVISION),--revision "$$REVISION") $(EXPORT_ARGS)
 
 surgery: export
-	@$(PY) -m surgery '$(FOLDER)' $(SURGERY_ARGS)
+	@$(PY) -m surgery $(FOLDER) $(SURGERY_ARGS)
 
 build: surgery
-	@$(PY) -m build '$(FOLDER)' $(BUILD_ARGS)
+	@$(PY) -m build $(FOLDER) $(BUILD_ARGS)
 
 validate: surgery
-	@$(PY) -m validate '$(FOLDER)' $(if $(LAYERS),--layers '$(LAYERS)') $(VALIDATE_ARGS)
+	@$(PY) -m validate $(FOLDER) $(if $(LAYERS),--layers "$$LAYERS") $(VALIDATE_ARGS)
 
 debug: surgery
-	@$(PY) -m validate.debugging '$(FOLDER)' $(if $(LAYER),--layer $(LAYER)) $(if $(TENSOR),--tensor '$(TENSOR)') $(DEBUG_ARGS)
+	@$(PY) -m validate.debugging $(FOLDER) $(if $(LAYER),--layer "$$LAYER") $(if $(TENSOR),--tensor "$$TENSOR") $(DEBUG_ARGS)
 
 generate: surgery
-	@$(PY) -m runtime generate '$(FOLDER)' '$(PROMPT)' $(RUNTIME_ARGS)
+	@$(PY) -m runtime generate $(FOLDER) "$$PROMPT" $(RUNTIME_ARGS)
 
 chat serve: surgery
-	@$(PY) -m runtime $@ '$(FOLDER)' $(RUNTIME_ARGS)
+	@$(PY) -m runtime $@ $(FOLDER) $(RUNTIME_ARGS)
 
 test: $(READY)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
@@ -97,7 +102,9 @@ bench: $(READY)
 	@$(PY) -m artifacts bench
 
 bench-runtime: surgery
-	@$(PY) -m runtime bench '$(FOLDER)' $(RUNTIME_ARGS)
+	@$(PY) -m runtime bench $(FOLDER) $(RUNTIME_ARGS)
 
+# Only folders of models go: OUT may hold other things.
 clean:
-	rm -rf -- '$(OUT)'
+	@for model in "$$OUT"/*/; do \
+	  if [ -e "$${model}onnx/export.manifest.json" ]; then rm -rf -- "$$model" && echo "removed $$model"; fi; done
