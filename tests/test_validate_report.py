@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from artifacts.config import ModelConfig
+from artifacts.random_model import preset_config
 from tests.layer_findings import RIGHT
 from tests.numpy_session import CONFIG
 from validate.certificate import Movement
@@ -16,7 +18,7 @@ from validate.greedy import Continuation
 from validate.plans import PlanState
 from validate.prompt import Prompt
 from validate.report import REPORT, Report, subjects
-from validate.runners import RUNNERS, Role
+from validate.runners import RUNNERS, Role, left_out
 from validate.table import show
 
 
@@ -74,6 +76,24 @@ def test_a_runner_that_is_missing_is_a_no(report: Report) -> None:
     assert not replace(report, findings=()).verdict
 
 
+def test_a_runner_that_is_left_out_is_said_with_the_reason(report: Report) -> None:
+    without = replace(report, findings=report.findings[:-1], left_out={RUNNERS[-1].name: "too large"})
+    assert without.verdict
+    console = Console(file=io.StringIO(), width=160)
+    show(without, console)
+    assert isinstance(console.file, io.StringIO)
+    assert f"left out: {RUNNERS[-1].name}: too large" in console.file.getvalue()
+    without.write(without.folder / REPORT)
+    assert Report.read(without.folder) == without
+
+
+def test_only_networks_of_large_models_are_left_out_and_only_unasked() -> None:
+    large = ModelConfig.from_raw(preset_config("smollm3-3b"))
+    assert set(left_out(large, thorough=False)) == {runner.name for runner in RUNNERS if runner.network}
+    assert not left_out(large, thorough=True)
+    assert not left_out(CONFIG, thorough=False)
+
+
 def test_nothing_compared_is_a_no(report: Report) -> None:
     assert wrong(report, 3, Check("signature", 20, 0)).problems == ["model_fp32: nothing was compared"]
 
@@ -101,7 +121,14 @@ def test_the_terminal_shows_tables_texts_and_the_verdict_last(report: Report) ->
     show(report, console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    for part in ("NoPE certificate", "Hello [there]", "Hi [you]", "2.0e-06", "built from these graphs", "1 of 2, 1"):
+    for part in (
+        "NoPE certificate",
+        "Hello [there]",
+        "Hi [you]",
+        "2.0e-06",
+        "built from these graphs",
+        "1 of 2 (steps 1)",
+    ):
         assert part in text
     end = text.partition("verdict: yes")[2].splitlines()
     assert "elements compared with PyTorch" in end[0]

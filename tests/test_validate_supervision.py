@@ -96,3 +96,5 @@ def test_every_runner_has_its_turn_and_its_line(order: Order, monkeypatch: pytes
     assert [findings.runner for findings in found] == [runner.name for runner in RUNNERS]
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().count("\n") == len(RUNNERS)
+    rest = run_all(order, CONFIG, console, {RUNNERS[2].name})
+    assert [findings.runner for findings in rest] == [runner.name for runner in RUNNERS if runner is not RUNNERS[2]]

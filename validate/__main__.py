@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts.command import DONE, VERDICT_NO, Parser, run, stdout
+from validate.runners import LARGE
 from validate.validation import Options, validate
 
 
@@ -24,8 +25,13 @@ def main(arguments: Sequence[str]) -> int:
         help="compared layer by layer: named tensors of every layer, all (every tensor), layers such as 3,7, or "
         "tensors by name (default: %(default)s)",
     )
+    parser.add_argument(
+        "--thorough",
+        action="store_true",
+        help=f"evaluate TensorRT's networks through every scenario at any size, not only below {LARGE:,} parameters",
+    )
     given = parser.parse_args(arguments)
-    report = validate(given.model, Options(given.prompt, given.tokens, given.layers))
+    report = validate(given.model, Options(given.prompt, given.tokens, given.layers, given.thorough))
 
     from validate.table import show
 

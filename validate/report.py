@@ -27,6 +27,7 @@ class Report:
         texts: the continuation of each runner as text; empty without a tokenizer.
         layers: what the comparison layer by layer found; nothing if it was not made.
         folder: the report's folder, `OUT/<model>/validate/<target>/`.
+        left_out: runners that were not run, and why.
         up_to_date: whether an earlier run had found all this already.
     """
 
@@ -39,6 +40,7 @@ class Report:
     plans: tuple[PlanState, ...]
     folder: Path
     layers: LayerFindings | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     up_to_date: bool = field(default=False, compare=False)
 
     @property
@@ -56,8 +58,8 @@ class Report:
     def problems(self) -> list[str]:
         """Every reason for a no: what was found wrong, what was not compared, and plans of other graphs."""
         reasons = [f"{found.runner}: {problem}" for found in self.findings for problem in found.problems]
-        expected, present = [runner.name for runner in RUNNERS], [found.runner for found in self.findings]
-        reasons += [f"{name} was not examined" for name in expected if name not in present]
+        accounted = {*self.left_out, *(found.runner for found in self.findings)}
+        reasons += [f"{runner.name} was not examined" for runner in RUNNERS if runner.name not in accounted]
         reasons += [
             f"{found.runner}: nothing was compared"
             for found in self.judged
@@ -99,6 +101,7 @@ class Report:
             "prompt": {"text": self.prompt.text, "ids": self.prompt.ids},
             "texts": dict(self.texts),
             "near_ties": self.near_ties,
+            "left_out": dict(self.left_out),
             "runners": [found.to_json() for found in self.findings],
             "layers": None if self.layers is None else self.layers.to_json(),
             "plans": [{"target": plan.target, "problems": plan.problems} for plan in self.plans],
@@ -123,6 +126,7 @@ class Report:
             tuple(PlanState(plan["target"], tuple(plan["problems"])) for plan in raw["plans"]),
             folder,
             layers=None if raw["layers"] is None else LayerFindings.from_json(raw["layers"]),
+            left_out=raw["left_out"],
             up_to_date=True,
         )
 

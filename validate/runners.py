@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -70,3 +71,18 @@ RUNNERS = (
     Runner(f"{LABEL}: model", Role.NOISE, Form.MODEL, bytes_per_parameter=2, network=True),
     Runner(f"{LABEL}: model_linear", Role.NOISE, Form.MODEL_LINEAR, bytes_per_parameter=2, network=True),
 )
+
+LARGE = 1_000_000_000
+"""Parameters from which an evaluation of TensorRT's network through every scenario is left out, if not asked for.
+
+It computes small calls in one thread: at 3 billion parameters each of the four would take longer than all of ONNX
+Runtime's. What TensorRT understood of the same graphs is compared layer by layer at any size.
+"""
+
+
+def left_out(config: ModelConfig, *, thorough: bool) -> Mapping[str, str]:
+    """Say which runners are not run for a model, and why."""
+    if thorough or config.num_parameters < LARGE:
+        return {}
+    reason = f"{config.num_parameters:,} parameters; the layers of it are compared, and --thorough runs it too"
+    return {runner.name: reason for runner in RUNNERS if runner.network}

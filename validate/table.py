@@ -25,6 +25,8 @@ def show(report: Report, console: Console) -> None:
     console.print(_certificate(report))
     _continuation(report, console)
     console.print(_summary(report))
+    for name, reason in report.left_out.items():
+        console.print(f"left out: {name}: {reason}", markup=False)
     for found in report.findings:
         for left in found.left_out:
             console.print(f"left out for {found.runner}: {left}", markup=False)
@@ -77,7 +79,8 @@ def _continuation(report: Report, console: Console) -> None:
         table.add_row(found.runner, escape(text if text is not None else tokens))
     console.print(table)
     if report.noise is not None:
-        where = f"{len(report.near_ties)} of {steps}" + "".join(f", {step}" for step in report.near_ties)
+        where = f"{len(report.near_ties)} of {steps}"
+        where += f" (steps {', '.join(map(str, report.near_ties))})" if report.near_ties else ""
         console.print(
             f"BF16's own noise in PyTorch: {report.noise.largest:.3g} at most, {report.noise.rms:.3g} rms, of logits "
             f"up to {report.noise.magnitude:.3g}. Steps whose two largest logits are nearer than that: {where}."

@@ -32,11 +32,13 @@ class Options:
         prompt: the text that every runner continues; without a tokenizer seeded ids stand for it.
         tokens: how many tokens it is continued by.
         layers: what is compared layer by layer: `named`, `all`, layers such as `3,7`, or tensors by name.
+        thorough: evaluate TensorRT's networks through every scenario at any size.
     """
 
     prompt: str = DEFAULT_PROMPT
     tokens: int = 32
     layers: str = NAMED
+    thorough: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -106,6 +108,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
     """Run every runner and put what they found together."""
     from validate.plans import look
     from validate.prompt import Reader
+    from validate.runners import left_out
     from validate.supervision import run_all, run_layers
     from validate.worker import Order
 
@@ -122,7 +125,8 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         )
     order = Order(work, inputs.folder.root, dict(inputs.identity), prompt.ids, options.tokens, options.layers)
     order.write()
-    findings = run_all(order, inputs.config, stderr())
+    unwanted = left_out(inputs.config, thorough=options.thorough)
+    findings = run_all(order, inputs.config, stderr(), unwanted)
     layers = run_layers(order, inputs.config, stderr())
     texts = {found.runner: reader.decode(found.continuation.tokens) for found in findings}
     return Report(
@@ -135,6 +139,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         look(inputs.folder, inputs.digests),
         inputs.folder.target("validate", target),
         layers,
+        unwanted,
     )
 
 
