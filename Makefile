@@ -6,8 +6,9 @@
 
 MODEL    ?= random:tiny
 OUT      ?= artifacts/out
-NAME     ?=
-REVISION ?=
+# From the command line only: some systems have a NAME of their own in the environment.
+NAME      =
+REVISION  =
 PYTHON   ?= python3
 # More flags for one stage: make build BUILD_ARGS="--max-context 8192 --compute-capability 8.9"
 EXPORT_ARGS   ?=
@@ -30,7 +31,7 @@ export MODEL OUT NAME REVISION LAYERS LAYER TENSOR PROMPT
 ifeq ($(strip $(OUT)),)
 $(error OUT is empty: leave it out, or name the folder that models go to)
 endif
-FOLDER = "$$OUT/$${NAME:-$$($(PYTHON) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' "$$MODEL")}"
+FOLDER = "$$OUT/$${NAME:-$$($(PY) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' "$$MODEL")}"
 
 # Folders and targets share names; every target is a command. Stages run one after another: the next needs the last.
 .PHONY: help setup doctor export surgery build validate debug generate chat serve test check bench bench-runtime clean
@@ -99,7 +100,7 @@ check: $(READY)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
 
 bench: $(READY)
-	@$(PY) -m artifacts bench
+	@$(PY) -m artifacts bench --out "$$OUT"
 
 bench-runtime: surgery
 	@$(PY) -m runtime bench $(FOLDER) $(RUNTIME_ARGS)

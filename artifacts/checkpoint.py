@@ -19,6 +19,9 @@ from artifacts.errors import refuse
 from artifacts.random_model import PREFIX, SEED, RandomWeights, preset_config
 from artifacts.weights import SafetensorsWeights, Weights, weight_files
 
+FETCHED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt")
+"""What is taken from a repository of the hub, and what its local cache has to have: never code, never a pickle."""
+
 CheckpointKind = Literal["hub", "folder", "random"]
 
 COMPANIONS = (
@@ -135,14 +138,16 @@ def cached_snapshot(repository: str, revision: str) -> Path:
     """Find a hub repository in the local cache, without the network.
 
     Raises:
-        StageError: it is not in the cache.
+        StageError: it is not in the cache, or not whole.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError:
+        # With the same patterns as the download: the client knows what else the repository holds, and would miss it.
+        found = snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED), local_files_only=True)
+        return Path(found)
+    except (LocalEntryNotFoundError, ValueError):
         raise refuse(
             f"{repository} at {revision} is not in the hub's local cache",
             expected="the checkpoint that was exported",

@@ -13,20 +13,21 @@
       config.json  generation_config.json  tokenizer files  chat_template.jinja
       export.manifest.json  surgery.manifest.json
     build/<target>/     model.plan  network.json  trtexec.txt  build.log  manifest.json
-    validate/<target>/  report.json  manifest.json
+    validate/<target>/  report.json  report.html  plots/  manifest.json  polygraphy/<piece>/ (make debug)
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.digest import Digests
-from artifacts.errors import refuse
+from artifacts.errors import Problem, StageError, refuse
 from artifacts.manifest import Manifest
 
 DATA_FILE = "model.onnx_data"
@@ -73,22 +74,34 @@ class ModelFolder:
     @property
     def export_command(self) -> str:
         """The command that makes the raw export again."""
-        return f"make export MODEL={self.origin} NAME={self.name} OUT={self.root.parent}"
+        return self._command("export")
 
     @property
     def surgery_command(self) -> str:
         """The command that makes the fused graphs again."""
-        return f"make surgery MODEL={self.origin} NAME={self.name} OUT={self.root.parent}"
+        return self._command("surgery")
 
     @property
-    def origin(self) -> str:
-        """What the checkpoint's manifest says that MODEL was, for messages."""
+    def build_command(self) -> str:
+        """The command that makes a plan again."""
+        return self._command("build")
+
+    @property
+    def validate_command(self) -> str:
+        """The command that compares everything again."""
+        return self._command("validate")
+
+    def _command(self, stage: str) -> str:
+        """Spell a stage's command with everything that it was exported with, as a shell takes it."""
         try:
-            return str(
-                json.loads((self.onnx / "export.manifest.json").read_text(encoding="utf-8"))["checkpoint"]["origin"]
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return "<the checkpoint>"
+            text = (self.onnx / "export.manifest.json").read_text(encoding="utf-8")
+            checkpoint = json.loads(text)["checkpoint"]
+            model, revision = str(checkpoint["origin"]), checkpoint.get("revision")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            model, revision = "<the checkpoint>", None
+        given = {"MODEL": model, "NAME": self.name, "OUT": str(self.root.parent)}
+        given |= {"REVISION": revision} if revision else {}
+        return f"make {stage} " + " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
 
     def export_manifest(self) -> Manifest:
         """What export made; refused with the command that makes it if it is not there."""
@@ -97,6 +110,31 @@ class ModelFolder:
     def surgery_manifest(self) -> Manifest:
         """What surgery made; refused with the command that makes it if it is not there."""
         return Manifest.read(self.onnx / "surgery.manifest.json", made_by=self.surgery_command)
+
+    def check_descent(self, exported: Manifest, fused: Manifest) -> None:
+        """Insist that surgery read what export made last.
+
+        Raises:
+            StageError: every file that has changed since, or another checkpoint.
+        """
+        problems = [
+            Problem(
+                f"the fused graphs are older than the export: {name} has changed since",
+                f"sha256 {record.sha256}, from which they were made",
+                f"sha256 {exported.outputs[name].sha256}",
+                self.surgery_command,
+            )
+            for name, record in fused.inputs.items()
+            if name in exported.outputs and exported.outputs[name] != record
+        ]
+        if fused.checkpoint != exported.checkpoint:
+            what = "the fused graphs are of another checkpoint than the export"
+            titles = [
+                f"{made.checkpoint.get('origin')} {made.checkpoint.get('revision')}" for made in (exported, fused)
+            ]
+            problems.insert(0, Problem(what, titles[0], titles[1], self.surgery_command))
+        if problems:
+            raise StageError(problems)
 
 
 def short_name(model: str) -> str:

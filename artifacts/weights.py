@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+SAVE_AGAIN = "save the checkpoint with save_pretrained, which writes safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -68,7 +69,7 @@ def weight_files(folder: Path) -> list[Path]:
         f"{pickles[0]} is a pickle, which can run code when it is read" if pickles else f"{folder} holds no weights",
         expected=f"{SINGLE_FILE}, or {INDEX_FILE} and its shards",
         found=", ".join(pickles) or found,
-        remedy="save the checkpoint with save_pretrained, which writes safetensors",
+        remedy=SAVE_AGAIN,
     )
 
 
@@ -113,7 +114,8 @@ class SafetensorsWeights:
             with safe_open(path, framework="np") as file:
                 for name in file.keys():  # noqa: SIM118 (it is no mapping)
                     if name in self._files:
-                        yield Problem(f"tensor {name} is in two files", found=f"{self._files[name].name}, {path.name}")
+                        files = f"{self._files[name].name}, {path.name}"
+                        yield Problem(f"tensor {name} is in two files", "one file", files, SAVE_AGAIN)
                     self._files[name] = path
                     header = file.get_slice(name)
                     self._shapes[name] = tuple(header.get_shape())
@@ -152,8 +154,12 @@ def _weight_map(folder: Path) -> dict[str, str]:
         outside = [file for file in plain.values() if Path(file).name != file]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise refuse(
-            f"{path} is no index of safetensors", expected="a JSON object with weight_map", found=str(error)
+            f"{path} is no index of safetensors",
+            expected="a JSON object with weight_map",
+            found=str(error),
+            remedy=SAVE_AGAIN,
         ) from None
     if outside:
-        raise refuse(f"{path} names a file outside its folder", expected="plain file names", found=outside[0])
+        what = f"{path} names a file outside its folder"
+        raise refuse(what, expected="plain file names", found=outside[0], remedy=SAVE_AGAIN)
     return plain

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from artifacts.errors import refuse
+from artifacts.errors import StageError, refuse
 
 _PREFIX = ".writing"
 
@@ -83,12 +83,14 @@ def sweep(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def cannot_write(folder: Path, error: OSError) -> Exception:
-    """Say why a folder took no files, and what to do."""
+def cannot_write(folder: Path, error: OSError, *, setting: str = "OUT") -> StageError:
+    """Say why a folder took no files, and what to do; `setting` is what names another folder."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return refuse(
         f"{folder} cannot be written",
         expected="a folder with room that this user may write to",
         found=f"{error.strerror or error}",
-        remedy="free space or set OUT to a larger disk" if full else "set OUT to another folder, or change its rights",
+        remedy=f"free space or set {setting} to a larger disk"
+        if full
+        else f"set {setting} to another folder, or change its rights",
     )

@@ -59,7 +59,9 @@ def _parse_errors(trt: Any, path: Path) -> list[Problem]:
         expected = f"an operator and attributes that {trt.__name__} {trt.__version__} takes"
         remedy = "the graph must come from surgery: run it again, or report this node"
         problems.append(Problem(f"TensorRT cannot parse {where}", expected, error.desc(), remedy))
-    return problems or [Problem(f"TensorRT cannot parse {path.name}", found="no reason given")]
+    return problems or [
+        Problem(f"TensorRT cannot parse {path.name}", "a graph that it takes", "no reason given", "run surgery again")
+    ]
 
 
 def build_engine(

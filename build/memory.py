@@ -12,9 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from artifacts.doctor import disk_available, memory_limit
+from artifacts.doctor import disk_available, memory_available
 from artifacts.errors import Problem, StageError
 
 GB = 10**9
@@ -26,11 +24,6 @@ PLAN_EXTRA = 64 * 1024 * 1024
 def memory_needed(weights: int) -> int:
     """Bytes of host memory that a build takes at its peak, for so many bytes of weights."""
     return int(BASE + PER_WEIGHT * weights)
-
-
-def memory_available() -> int:
-    """Bytes of host memory that a build may take: what is free, or the control group's limit if that is less."""
-    return min(memory_limit(), psutil.virtual_memory().available)
 
 
 def disk_needed(weights: int) -> int:

@@ -18,7 +18,7 @@ from build.options import BuildOptions
 from build.planning import Planning
 from build.sources import read_sources
 from build.target import choose_target
-from build.work import MANIFEST, PLAN, Work
+from build.work import PLAN, Work
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,6 @@ class Plan:
     def path(self) -> Path:
         """The engine's file."""
         return self.directory / PLAN
-
-    @classmethod
-    def open(cls, folder: ModelFolder, target: str) -> Plan:
-        """Take up a plan that lies there; refused if there is none."""
-        path = folder.target("build", target) / MANIFEST
-        return cls(folder, target, Manifest.read(path, made_by=f"python -m build {folder.root}"))
 
 
 def build_plan(

@@ -60,7 +60,7 @@ def _context(options: BuildOptions, config: ModelConfig, graph: SourceGraph) -> 
             "--max-context is not the capacity of the linear cache, which is fixed in the graph",
             f"--max-context {graph.capacity}, or none",
             str(asked),
-            f"make the graph with another capacity (python -m surgery … --capacity {asked})",
+            f'make the graph with another capacity (make surgery … SURGERY_ARGS="--capacity {asked}")',
         )
         raise StageError(problem)
     else:

@@ -41,7 +41,7 @@ def parse_shapes(text: str) -> dict[str, Shape]:
         match = re.fullmatch(r"\s*('?)([^':]+)\1:(\d+(?:x\d+)*)\s*", part)
         if match is None or match[2].count("*") > 1 or match[2] in shapes:
             problems.append(
-                Problem("a shape cannot be read", f"name:1x2x3, each name once, as in {EXAMPLE}", repr(part))
+                _wrong("a shape cannot be read", f"name:1x2x3, each name once, as in {EXAMPLE}", repr(part))
             )
         else:
             shapes[match[2]] = tuple(int(length) for length in match[3].split("x"))
@@ -78,7 +78,7 @@ def resolve(
     count = max([*given, len(formula) - 1]) + 1
     missing = [index for index in range(len(formula), count) if index not in given]
     if missing:
-        problems.append(Problem("profiles have a gap", f"numbers 0 to {count - 1}", f"none of number {missing[0]}"))
+        problems.append(_wrong("profiles have a gap", f"numbers 0 to {count - 1}", f"none of number {missing[0]}"))
     profiles = []
     for index in sorted({*range(len(formula)), *given}):
         default = formula[index] if index < len(formula) else None
@@ -124,7 +124,7 @@ def _step(
         matched = [spec for spec in inputs if _matches(name, spec.name)]
         if not matched:
             names = ", ".join(spec.name for spec in inputs[:5])
-            problems.append(Problem(f"{where}: no input is called {name}", f"{names} …", name))
+            problems.append(_wrong(f"{where}: no input is called {name}", f"{names} …", name))
         for spec in matched:
             wrong = list(_read(where, spec, lengths, known))
             problems.extend(wrong)
@@ -139,7 +139,7 @@ def _step(
     step = _solve(axes, default)
     if step is None:
         found = ", ".join(sorted(shapes)) or "nothing"
-        problems.append(Problem(f"{where} do not tell batch, new and past tokens", EXAMPLE, found))
+        problems.append(_wrong(f"{where} do not tell batch, new and past tokens", EXAMPLE, found))
     else:
         problems.extend(_agree(where, step, known))
     return step if len(problems) == before else None
@@ -150,17 +150,17 @@ def _read(where: str, spec: TensorSpec, lengths: Shape, known: dict[str, tuple[s
     wanted = "x".join(str(axis) for axis in spec.axes)
     found = "x".join(str(length) for length in lengths)
     if len(lengths) != len(spec.axes):
-        yield Problem(f"{where}: {spec.name} has another rank", wanted, found)
+        yield _wrong(f"{where}: {spec.name} has another rank", wanted, found)
         return
     for axis, length in zip(spec.axes, lengths, strict=True):
         if isinstance(axis, int):
             if length != axis:
-                yield Problem(f"{where}: {spec.name} has another fixed axis", wanted, found)
+                yield _wrong(f"{where}: {spec.name} has another fixed axis", wanted, found)
                 return
             continue
         other, known_length = known.setdefault(axis, (spec.name, length))
         if known_length != length:
-            yield Problem(f"{where}: {axis} differs", f"{known_length}, as {other} has it", f"{spec.name}:{found}")
+            yield _wrong(f"{where}: {axis} differs", f"{known_length}, as {other} has it", f"{spec.name}:{found}")
 
 
 def _solve(axes: Mapping[str, int], default: Step | None) -> Step | None:
@@ -183,12 +183,12 @@ def _solve(axes: Mapping[str, int], default: Step | None) -> Step | None:
 def _agree(where: str, step: Step, known: Mapping[str, tuple[str, int]]) -> Iterator[Problem]:
     if step.batch < 1 or step.new < 1 or step.past < 0:
         found = f"batch {step.batch}, new {step.new}, past {step.past}"
-        yield Problem(
+        yield _wrong(
             f"{where}: no step has these shapes", "batch and new tokens of at least 1, past of at least 0", found
         )
     elif TOTAL in known and known[TOTAL][1] != step.total:
         found = f"{known[TOTAL][0]} has {known[TOTAL][1]}"
-        yield Problem(f"{where}: the mask is not past + new", f"{step.past} + {step.new} = {step.total}", found)
+        yield _wrong(f"{where}: the mask is not past + new", f"{step.past} + {step.new} = {step.total}", found)
 
 
 def _order(index: int, profile: StepProfile) -> Iterator[Problem]:
@@ -205,3 +205,7 @@ def _matches(pattern: str, name: str) -> bool:
     if not star:
         return pattern == name
     return name.startswith(before) and name.endswith(after) and len(name) >= len(before) + len(after)
+
+
+def _wrong(what: str, expected: str, found: str) -> Problem:
+    return Problem(what, expected, found, "correct the shapes; python -m build --help says how they are spelled")

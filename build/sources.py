@@ -9,9 +9,8 @@ from typing import Any
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.digest import Digests
-from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
-from artifacts.manifest import FileRecord, Manifest
+from artifacts.manifest import FileRecord
 from build.graph import SourceGraph, read_graph
 
 
@@ -44,7 +43,7 @@ def read_sources(folder: ModelFolder, form: Form) -> Sources:
             export; each with the command that mends it.
     """
     surgery, export, digests = folder.surgery_manifest(), folder.export_manifest(), folder.digests()
-    _check_fresh(folder, surgery, export)
+    folder.check_descent(export, surgery)
     graph_name, config_name = folder.relative(folder.graph(form)), folder.relative(folder.onnx / "config.json")
     surgery.check_outputs(folder.root, digests, made_by=folder.surgery_command, only=[graph_name])
     export.check_outputs(folder.root, digests, made_by=folder.export_command, only=[config_name])
@@ -55,30 +54,3 @@ def read_sources(folder: ModelFolder, form: Form) -> Sources:
     files = {graph_name: surgery.outputs[graph_name]}
     files |= {name: export.outputs[name] for name in (config_name, *data)}
     return Sources(folder, config, graph, surgery.checkpoint, files, digests)
-
-
-def _check_fresh(folder: ModelFolder, surgery: Manifest, export: Manifest) -> None:
-    """Insist that surgery read what export last wrote."""
-    problems = []
-    if surgery.checkpoint != export.checkpoint:
-        problems.append(
-            Problem(
-                "the fused graphs are of another checkpoint than the export",
-                f"{export.checkpoint.get('origin')} {export.checkpoint.get('revision') or ''}".strip(),
-                f"{surgery.checkpoint.get('origin')} {surgery.checkpoint.get('revision') or ''}".strip(),
-                folder.surgery_command,
-            )
-        )
-    for name, record in surgery.inputs.items():
-        made = export.outputs.get(name)
-        if made is not None and made != record:
-            problems.append(
-                Problem(
-                    f"the fused graphs are older than the export: {name} has changed since",
-                    f"sha256 {record.sha256}, from which they were made",
-                    f"sha256 {made.sha256}",
-                    folder.surgery_command,
-                )
-            )
-    if problems:
-        raise StageError(problems)

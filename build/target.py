@@ -80,7 +80,7 @@ def _choose_backend(name: str, gpu: bool) -> Backend:
         return Backend(name)
     except ValueError:
         known = " | ".join(["auto", *(backend.value for backend in Backend)])
-        raise refuse("--backend is unknown", expected=known, found=name) from None
+        raise refuse("--backend is unknown", expected=known, found=name, remedy="python -m build --help") from None
 
 
 def _of_this_gpu(capabilities: Sequence[str], gpus: Sequence[Gpu]) -> tuple[str, ...]:

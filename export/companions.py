@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
-from artifacts.checkpoint import Checkpoint
+from artifacts.checkpoint import COMPANIONS, Checkpoint
 from artifacts.writing import Writing
 
 
@@ -25,6 +27,13 @@ def copy(checkpoint: Checkpoint, writing: Writing) -> list[str]:
     for path in paths:
         shutil.copyfile(path, writing.path(path.name))
     return [path.name for path in paths]
+
+
+def sweep(onnx: Path, written: Container[str]) -> None:
+    """Remove what an earlier export copied and this checkpoint no longer has: a tokenizer would still be read."""
+    for name in COMPANIONS:
+        if name not in written:
+            (onnx / name).unlink(missing_ok=True)
 
 
 def _generation(raw: dict[str, Any]) -> dict[str, Any]:

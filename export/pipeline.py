@@ -50,9 +50,9 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
     progress.step("looking at the checkpoint")
     checkpoint = source.resolve(options.model, options.revision)
     config = checkpoint.config
-    room.check_owner(folder, checkpoint)
     digests = folder.digests()
     identity, tools = checkpoint.identity(digests), versions(*TOOLS)
+    room.check_owner(folder, checkpoint, identity)
     known = _current(folder, digests, identity, tools)
     if known is not None:
         return OnnxModel(folder, known, was_current=True)
@@ -64,6 +64,7 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
         outputs = {f"{folder.onnx.name}/{name}": _record(writing.path(name), sha) for name, sha in hashes.items()}
         manifest = Manifest("export", {}, identity, {}, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
+    companions.sweep(folder.onnx, hashes)
     for name, record in outputs.items():
         digests.remember(folder.root / name, record.sha256)
     return OnnxModel(folder, manifest, was_current=False)

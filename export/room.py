@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from artifacts.checkpoint import Checkpoint
 from artifacts.config import ModelConfig
 from artifacts.doctor import disk_available
@@ -14,17 +17,19 @@ _ROTARY_BYTES = 12
 """cos and sin of one position and column: twice BF16 and FP32."""
 
 
-def check_owner(folder: ModelFolder, checkpoint: Checkpoint) -> None:
-    """Refuse a model folder that holds another checkpoint; the same local folder may be exported again when it changed.
+def check_owner(folder: ModelFolder, checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+    """Refuse a model folder that holds another checkpoint.
+
+    The same place may be exported again when its files have changed, and the same files when they have moved.
 
     Raises:
-        StageError: another kind, origin or revision of checkpoint lies there.
+        StageError: another kind, origin or revision of checkpoint lies there, with other files.
     """
     if not (folder.onnx / "export.manifest.json").is_file():
         return
     record = folder.export_manifest().checkpoint
     there = Checkpoint(record["kind"], record["origin"], record.get("revision"))
-    if there.title != checkpoint.title:
+    if there.title != checkpoint.title and record.get("files") != identity["files"]:
         raise refuse(
             f"{folder.root} already holds another checkpoint",
             expected=checkpoint.title,

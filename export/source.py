@@ -1,22 +1,25 @@
 """MODEL becomes a checkpoint: `random:<preset>`, a local folder, or a repository of the hub at one revision.
 
-Of a repository only safetensors, JSON, tokenizer and template files are fetched; never code, never a pickle.
+Of a repository only safetensors, JSON, tokenizer and template files are fetched; never code, never a pickle. Its config
+is fetched and judged first: nobody waits for gigabytes to be told that the model is another kind.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
-from artifacts.checkpoint import Checkpoint, cached_snapshot
+from artifacts.checkpoint import FETCHED, Checkpoint, cached_snapshot
+from artifacts.config import ModelConfig
 from artifacts.errors import StageError, refuse
 from artifacts.random_model import PREFIX
 from artifacts.weights import weight_files
+from artifacts.writing import cannot_write
 
 PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
 """Revisions that we were tested with; REVISION= (`--revision`) changes them."""
 
-FETCHED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -64,7 +67,10 @@ def _of_hub(repository: str, revision: str) -> Checkpoint:
 
 
 def _cached(repository: str, revision: str) -> Path | None:
-    """Find a fixed revision that is whole in the local cache: it cannot have changed, so the hub need not be asked."""
+    """Find a fixed revision that is whole in the local cache: it cannot have changed, so the hub need not be asked.
+
+    What other programs fetched may lack the tokenizer; a checkpoint that has none is asked for every time.
+    """
     if not _HEX40.fullmatch(revision):
         return None
     try:
@@ -72,16 +78,21 @@ def _cached(repository: str, revision: str) -> Path | None:
         weight_files(folder)
     except StageError:
         return None
-    return folder
+    return folder if (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file() else None
 
 
 def _fetched(repository: str, revision: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub import constants, hf_hub_download, snapshot_download
 
     try:
+        config = hf_hub_download(repository, "config.json", revision=revision)
+        ModelConfig.read(Path(config).parent)
         return Path(snapshot_download(repository, revision=revision, allow_patterns=list(FETCHED)))
-    except (OSError, ValueError, HfHubHTTPError) as error:
+    except StageError:
+        raise
+    except Exception as error:  # the client's own, and those of the two HTTP libraries that it may use
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise cannot_write(Path(constants.HF_HUB_CACHE), error, setting="HF_HOME") from error
         raise _unreachable(repository, revision, error) from error
 
 

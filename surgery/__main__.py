@@ -25,7 +25,8 @@ def main(arguments: Sequence[str]) -> int:
         "--capacity",
         type=int,
         metavar="SLOTS",
-        help=f"slots of the linear cache (default: {DEFAULT_CAPACITY}, or all positions of a model with fewer)",
+        help="slots of the linear cache (default: as the graphs there have it, "
+        f"else {DEFAULT_CAPACITY}, or all positions of a model with fewer)",
     )
     options = parser.parse_args(arguments)
     with stderr().status("reading") as status:

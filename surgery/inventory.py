@@ -119,7 +119,9 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
     tables = [
         tensor.name
         for tensor in model.graph.initializer
-        if config.vocab_size in tensor.dims and not tensor.name.startswith(("model.layers.", "rotary."))
+        if config.vocab_size in tensor.dims
+        and len(tensor.dims) == 2
+        and not tensor.name.startswith(("model.layers.", "rotary."))
     ]
     wanted = 1 if config.tie_word_embeddings else 2
     if len(tables) != wanted:

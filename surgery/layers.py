@@ -17,7 +17,7 @@ from surgery.rotation import LAYOUT
 from surgery.subject import Subject
 from surgery.walk import Walk, describe
 
-FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention")
+FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
 """Nodes, of ONNX or of com.microsoft, that take the cache in themselves."""
 
 

@@ -62,7 +62,8 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
 
     Args:
         root: the model's folder, `OUT/<model>`.
-        capacity: slots of the linear cache; 4096, or the model's positions where it has fewer.
+        capacity: slots of the linear cache; if not given, what the graphs there have, else 4096, or the model's
+            positions where it has fewer.
         tell: is told what is being done.
 
     Raises:
@@ -70,11 +71,13 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
     """
     folder = ModelFolder(root)
     made = folder.export_manifest()
-    options = asdict(SurgeryOptions.for_model(folder.config(), capacity))
     digests = folder.digests()
     names = [f"onnx/{name}" for name in (Form.EXPORT.file_name(), DATA_FILE, ROTARY_FILE, "config.json")]
     raw = _read(folder, made, digests, names)
     inputs = {name: made.outputs[name] for name in names}
+    if capacity is None:
+        capacity = _chosen_before(folder, made)
+    options = asdict(SurgeryOptions.for_model(folder.config(), capacity))
     tools = versions(*TOOLS)
     known = _current(folder, digests, options=options, checkpoint=made.checkpoint, inputs=inputs, tools=tools)
     if known:
@@ -93,6 +96,16 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
     for name, record in outputs.items():
         digests.remember(folder.root / name, record.sha256)
     return FusedModel(folder, manifest, up_to_date=False)
+
+
+def _chosen_before(folder: ModelFolder, made: Manifest) -> int | None:
+    """Give the capacity of the graphs that lie there: whoever chose one keeps it until another is given."""
+    try:
+        known = folder.surgery_manifest()
+    except StageError:
+        return None
+    capacity = known.options.get("capacity")
+    return capacity if known.checkpoint == made.checkpoint and isinstance(capacity, int) else None
 
 
 def _read(folder: ModelFolder, made: Manifest, digests: Digests, names: list[str]) -> onnx.ModelProto:

@@ -45,7 +45,10 @@ def write_checkpoint(
 
 
 def cache_as_hub(cache: Path, repository: str, revision: str, source: Path, ref: str | None = None) -> Path:
-    """Lay a folder out as the hub's client does: blobs, and a snapshot of links into them; give the snapshot."""
+    """Lay a folder out as the hub's client does: blobs, a snapshot of links, and a listing; give the snapshot.
+
+    The listing names what the repository has beyond what is fetched, as the client writes it down after a download.
+    """
     root = cache / f"models--{repository.replace('/', '--')}"
     snapshot = root / "snapshots" / revision
     snapshot.mkdir(parents=True)
@@ -54,6 +57,10 @@ def cache_as_hub(cache: Path, repository: str, revision: str, source: Path, ref:
         blob = root / "blobs" / f"{number:064x}"
         blob.write_bytes(path.read_bytes())
         (snapshot / path.name).symlink_to(Path("../../blobs") / blob.name)
+    names = [*(path.name for path in source.iterdir()), "README.md", "onnx/model.onnx"]
+    files = {name: {"size": 1, "blob_id": f"{number:040x}"} for number, name in enumerate(names)}
+    (root / "trees").mkdir()
+    (root / "trees" / f"{revision}.json").write_text(json.dumps({"format_version": 1, "files": files}))
     if ref is not None:
         (root / "refs").mkdir()
         (root / "refs" / ref).write_text(revision)

@@ -37,3 +37,8 @@ def test_no_driver_is_no_gpu() -> None:
 def test_a_small_machine_is_told_which_stages_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(doctor.FULL_SIZE_NEEDS, "build", 1 << 20)
     assert "not build" in row("memory", []).allows
+
+
+def test_a_container_is_told_what_fits_into_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "memory_limit", lambda: 3 << 30)
+    assert row("memory", []).allows == "SmolLM3-3B: export; not build (14 GiB), validate (15 GiB)"

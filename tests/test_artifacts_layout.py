@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -38,5 +40,16 @@ def test_paths() -> None:
 
 
 def test_a_missing_export_is_refused_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="make export MODEL=<the checkpoint> NAME=tiny"):
+    with pytest.raises(StageError, match="make export MODEL='<the checkpoint>' NAME=tiny"):
         ModelFolder(tmp_path / "tiny").export_manifest()
+
+
+def test_commands_name_the_model_as_a_shell_takes_it(tmp_path: Path) -> None:
+    folder = ModelFolder(tmp_path / "my out" / "mine")
+    folder.onnx.mkdir(parents=True)
+    checkpoint = {"kind": "hub", "origin": "me/model", "revision": "0" * 40}
+    (folder.onnx / "export.manifest.json").write_text(json.dumps({"checkpoint": checkpoint}))
+    command = folder.build_command
+    assert command == f"make build MODEL=me/model NAME=mine OUT='{tmp_path}/my out' REVISION={'0' * 40}"
+    assert shlex.split(command)[4] == f"OUT={tmp_path}/my out"
+    assert folder.validate_command.startswith("make validate MODEL=me/model")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.doctor import disk_available
+from artifacts.doctor import disk_available, memory_available
 from artifacts.errors import StageError
-from build.memory import Room, gigabytes, memory_available, memory_needed, peak_memory
+from build.memory import Room, gigabytes, memory_needed, peak_memory
 
 THREE_B = 6_150_197_248
 """Bytes of SmolLM3-3B's weights in BF16."""

@@ -153,7 +153,9 @@ def test_rotary_tables_of_another_theta_are_refused(tmp_path: Path) -> None:
 def test_another_checkpoint_under_the_same_name_is_refused(source: Path, tmp_path: Path) -> None:
     export(source, tmp_path / "out")
     before = contents(tmp_path / "out")
-    other = write_checkpoint(tmp_path / "other", small_config())
+    tensors = tensors_of(small_config())
+    tensors[names.EMBEDDING_WEIGHT][0, 0] += 1
+    other = write_checkpoint(tmp_path / "other", small_config(), tensors)
     with pytest.raises(StageError, match="already holds another checkpoint"):
         export(other, tmp_path / "out")
     assert contents(tmp_path / "out") == before
@@ -169,6 +171,25 @@ def test_the_same_folder_with_other_weights_is_exported_again(source: Path, tmp_
     again = export(source, tmp_path / "out")
     assert not again.was_current
     assert again.manifest.facts["data_sha256"] != first.manifest.facts["data_sha256"]
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_a_checkpoint_that_has_moved_is_still_the_same(source: Path, tmp_path: Path) -> None:
+    export(source, tmp_path / "out")
+    moved = source.rename(tmp_path / "moved")
+    assert export(moved, tmp_path / "out").manifest.checkpoint["origin"] == str(moved)
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_a_file_that_the_checkpoint_no_longer_has_goes_away(source: Path, tmp_path: Path) -> None:
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    folder = export(source, tmp_path / "out").folder
+    assert (folder.onnx / "chat_template.jinja").is_file()
+    (source / "chat_template.jinja").unlink()
+    again = export(source, tmp_path / "out")
+    assert not (folder.onnx / "chat_template.jinja").exists()
+    assert export(source, tmp_path / "out").was_current
+    assert "onnx/chat_template.jinja" not in again.manifest.outputs
 
 
 @pytest.mark.usefixtures("_stand_ins")

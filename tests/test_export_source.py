@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
-from artifacts.checkpoint import Checkpoint
+from artifacts.checkpoint import FETCHED, Checkpoint
 from artifacts.digest import Digests
 from artifacts.errors import StageError
 from export import source
-from export.source import FETCHED, PINNED, resolve
+from export.source import PINNED, resolve
 from tests.checkpoint_folder import cache_as_hub, small_config, tensors_of, write_checkpoint
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -28,7 +30,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A checkpoint on disk."""
-    return write_checkpoint(tmp_path / "checkpoint", small_config(), shards=2)
+    folder = write_checkpoint(tmp_path / "checkpoint", small_config(), shards=2)
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
 
 
 def test_a_folder_and_a_random_model() -> None:
@@ -68,6 +72,45 @@ def test_a_snapshot_that_lacks_a_shard_is_asked_for(cache: Path, folder: Path, m
     monkeypatch.setattr(source, "_fetched", lambda repository, revision: folder.parent / REVISION)
     (snapshot / "model-00001-of-00002.safetensors").unlink()
     assert resolve("me/model", REVISION).folder == folder.parent / REVISION
+
+
+def test_what_another_program_fetched_without_the_tokenizer_is_asked_for(
+    cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "tokenizer.json").unlink()
+    cache_as_hub(cache, "me/model", REVISION, folder)
+    monkeypatch.setattr(source, "_fetched", lambda repository, revision: folder.parent / REVISION)
+    assert resolve("me/model", REVISION).folder == folder.parent / REVISION
+
+
+def test_a_model_of_another_kind_is_refused_before_its_weights_are_fetched(
+    cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "config.json").write_text(json.dumps({**small_config(), "model_type": "llama"}))
+    cache_as_hub(cache, "me/llama", REVISION, folder, ref="main")
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda *given, **named: pytest.fail("weights were asked for")
+    )
+    with pytest.raises(StageError, match="model_type is not carried"):
+        resolve("me/llama")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "HF_HOME to a larger disk"),
+        (RuntimeError("the proxy is gone"), "RuntimeError: the proxy is gone"),
+    ],
+)
+def test_whatever_stops_a_download_is_one_message(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def stops(*given: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", stops)
+    with pytest.raises(StageError, match=words):
+        resolve("me/model")
 
 
 def test_main_and_a_branch_become_forty_hex_digits(cache: Path, folder: Path) -> None:

@@ -30,6 +30,15 @@ def test_a_run_prints_a_table_and_a_second_run_is_up_to_date(
     assert "hand: up to date" in capsys.readouterr().out
 
 
+def test_a_capacity_that_was_chosen_stays_until_another_is_given(tmp_path: Path) -> None:
+    root = write_raw_folder(tmp_path / "hand").root
+    default = fuse(root).manifest.options["capacity"]
+    assert default != 128
+    assert fuse(root, 128).manifest.options == {"capacity": 128}
+    assert fuse(root).up_to_date
+    assert fuse(root, default).manifest.options == {"capacity": default}
+
+
 def test_refusals_have_exit_code_2_and_a_remedy(tmp_path: Path) -> None:
     folder = write_raw_folder(tmp_path / "hand")
     for arguments, text in (

@@ -42,7 +42,7 @@ def test_no_plan_is_no_problem(tmp_path: Path) -> None:
 def test_an_old_plan_names_the_graph_and_the_command(folder: ModelFolder) -> None:
     (folder.onnx / "model.onnx").write_bytes(b"GRAPH")
     assert "rtx-sm89 was built from another onnx/model.onnx" in problems(folder)
-    assert "make build MODEL=<the checkpoint> NAME=tiny" in problems(folder)
+    assert "make build MODEL='<the checkpoint>' NAME=tiny" in problems(folder)
 
 
 def test_another_plan_under_the_same_name_is_seen(folder: ModelFolder) -> None:

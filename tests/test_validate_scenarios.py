@@ -9,7 +9,7 @@ from artifacts.contract import Form
 from tests.numpy_session import CONFIG, NumpySession
 from validate.cache import STALE, LinearCache, capacity, empty_cache
 from validate.play import lay_out
-from validate.scenarios import Scenario, in_one_call, passages, scenarios
+from validate.scenarios import Scenario, in_one_call, passages, scenarios, too_long
 
 KNOWN = passages(CONFIG)
 
@@ -50,6 +50,12 @@ def test_a_model_of_few_positions_has_fewer_passages() -> None:
     small = passages(replace(CONFIG, max_position_embeddings=128))
     assert set(small) == {"small positions", "last positions", "row of 7", "row of 4"}
     assert len(scenarios(small)) == 4 + 1 + 2
+    assert [line.partition(":")[0] for line in too_long(replace(CONFIG, max_position_embeddings=128))] == [
+        "across 256",
+        "across 300",
+        "long prompt",
+    ]
+    assert not too_long(CONFIG)
 
 
 def test_passages_are_the_same_every_time() -> None:

@@ -68,6 +68,12 @@ def test_memory_that_ran_out_is_called_so(sign: str) -> None:
     assert "ran out of memory" in str(death("model", 1, f"Traceback\n{sign}\n"))
 
 
+def test_a_full_disk_is_called_so() -> None:
+    error = death("model", 2, "OSError: [Errno 28] No space left on device: 'reference'")
+    assert "could not write its results" in str(error)
+    assert "set OUT to a larger disk" in str(error)
+
+
 def test_any_other_death_quotes_what_the_worker_said(order: Order, worker_runs: Replace) -> None:
     worker_runs("import sys; sys.exit('the disk is on fire')")
     with pytest.raises(StageError, match="disk is on fire") as refusal:
@@ -82,7 +88,7 @@ def test_a_segmentation_fault_is_not_blamed_on_memory() -> None:
 
 
 def test_a_runner_that_does_not_fit_is_not_begun(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "memory_limit", lambda: 1 << 20)
+    monkeypatch.setattr(supervision, "memory_available", lambda: 1 << 20)
     with pytest.raises(StageError, match="does not fit into memory"):
         run_all(order, CONFIG, QUIET)
     monkeypatch.undo()

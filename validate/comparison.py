@@ -107,7 +107,7 @@ class Tally:
             self.problems.append(f"{where}: {name} is missing")
         for name in sorted(actual.keys() - expected.keys()):
             self.problems.append(f"{where}: {name} was not expected")
-        for name in expected.keys() & actual.keys():
+        for name in sorted(expected.keys() & actual.keys()):
             self._add(where, difference(name, actual[name], expected[name]), actual[name], expected)
 
     def _add(self, where: str, found: Difference, actual: Array, expected: Mapping[str, Array]) -> None:

@@ -17,7 +17,7 @@ from validate.findings import Check, Findings, Noise, abridged
 from validate.play import play
 from validate.reference import Reference
 from validate.runners import Role, Runner
-from validate.scenarios import LONG, Passage, Scenario, in_one_call, passages, scenarios
+from validate.scenarios import LONG, SHORT, Passage, Scenario, in_one_call, passages, scenarios, too_long
 
 PAD_TOLERANCE = 1e-6
 """Limit of the difference that the pad token makes; measured: none at all, 0.0, in every graph."""
@@ -71,6 +71,8 @@ class Examination:
         asked, findings.left_out = fitting(
             scenarios(known) if judged else in_one_call(self._read_at_once(runner, known)), capacity(session)
         )
+        if runner.role is Role.REFERENCE:
+            findings.left_out += too_long(self.config)
         for done, scenario in enumerate(asked):
             progress(done, len(asked) + 2)
             findings.checks.append(self._scenario(runner, session, scenario, known, findings))
@@ -125,6 +127,10 @@ class Examination:
 
     def _certificate(self, runner: Runner, session: Session, known: Mapping[str, Passage], findings: Findings) -> None:
         """Which layers rotate, as the runner's own keys show it; BF16 is measured, not judged."""
+        slots = capacity(session)
+        if slots is not None and slots < SHORT:
+            findings.left_out.append(f"NoPE certificate: needs {SHORT} slots, the capacity is {slots}")
+            return
         findings.movements = certificate.measure(session, known["small positions"], self.layers)
         problems = [] if runner.role is Role.NOISE else certificate.judge(findings.movements, self.config)
         check = Check("NoPE certificate", 2 * len(findings.movements), 0, problems=abridged(problems))

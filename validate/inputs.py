@@ -10,7 +10,7 @@ from artifacts.checkpoint import Checkpoint
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.digest import Digests
-from artifacts.errors import Problem, StageError, refuse
+from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from validate.certificate import SHIFT
@@ -45,13 +45,14 @@ def open_inputs(root: Path) -> Inputs:
     exported, fused = folder.export_manifest(), folder.surgery_manifest()
     exported.check_outputs(root, digests, made_by=folder.export_command)
     fused.check_outputs(root, digests, made_by=folder.surgery_command)
-    _check_descent(folder, exported, fused)
+    folder.check_descent(exported, fused)
     config = folder.config()
     if config.max_positions < SHORT + SHIFT:
         raise refuse(
             f"{root} has too few positions to be validated",
             expected=f"at least {SHORT + SHIFT}, for the NoPE certificate",
             found=str(config.max_positions),
+            remedy="export a model with more positions",
         )
     checkpoint = _same_checkpoint(folder, exported, digests)
     records = {**exported.outputs, **fused.outputs, **_plans(folder, digests)}
@@ -59,24 +60,6 @@ def open_inputs(root: Path) -> Inputs:
     if missing:
         raise refuse("the FP32 twins are not in the manifests", found=", ".join(missing), remedy=folder.surgery_command)
     return Inputs(folder, config, checkpoint, exported.checkpoint, digests, records)
-
-
-def _check_descent(folder: ModelFolder, exported: Manifest, fused: Manifest) -> None:
-    """Insist that surgery read what export made last."""
-    problems = [
-        Problem(
-            f"{folder.root / name} was made anew after surgery read it",
-            f"sha256 {exported.outputs[name].sha256}",
-            f"surgery read sha256 {record.sha256}",
-            folder.surgery_command,
-        )
-        for name, record in fused.inputs.items()
-        if name in exported.outputs and exported.outputs[name] != record
-    ]
-    if fused.checkpoint != exported.checkpoint:
-        problems.append(Problem("surgery worked from another checkpoint", remedy=folder.surgery_command))
-    if problems:
-        raise StageError(problems)
 
 
 def _same_checkpoint(folder: ModelFolder, exported: Manifest, digests: Digests) -> Checkpoint:

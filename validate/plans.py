@@ -38,7 +38,7 @@ def look(folder: ModelFolder, digests: Digests) -> tuple[PlanState, ...]:
 
 
 def _problems(folder: ModelFolder, place: Path, digests: Digests) -> tuple[str, ...]:
-    command = f"make build MODEL={folder.origin} NAME={folder.name} OUT={folder.root.parent}"
+    command = folder.build_command
     try:
         manifest = Manifest.read(place / "manifest.json", made_by=command)
         manifest.check_outputs(folder.root, digests, made_by=command)

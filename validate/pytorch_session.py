@@ -102,6 +102,7 @@ def load(checkpoint: Checkpoint, dtype: TorchType) -> Any:
             "the checkpoint's weights are not the model's",
             expected=f"{len(wanted)} tensors" + (f", also {sorted(wanted - found)[:5]}" if wanted - found else ""),
             found=f"{len(found)} tensors" + (f", also {sorted(found - wanted)[:5]}" if found - wanted else ""),
+            remedy="export the checkpoint again; it has changed since",
         )
     for name in sorted(found):
         owner, _, leaf = name.rpartition(".")

@@ -66,12 +66,25 @@ class Scenario:
 
 def passages(config: ModelConfig) -> dict[str, Passage]:
     """Draw the passages for one model, by name; those that do not fit its positions are left out."""
+    return {passage.name: passage for passage in _draw(config) if passage.end <= config.max_positions}
+
+
+def too_long(config: ModelConfig) -> list[str]:
+    """Say which passages a model has no positions for."""
+    return [
+        f"{passage.name}: ends at position {passage.end}, the model has {config.max_positions}"
+        for passage in _draw(config)
+        if passage.end > config.max_positions
+    ]
+
+
+def _draw(config: ModelConfig) -> tuple[Passage, ...]:
     random = np.random.default_rng(SEED)
 
     def draw(name: str, count: int, start: int = 0) -> Passage:
         return Passage(name, tuple(int(token) for token in random.integers(config.vocab_size, size=count)), start)
 
-    drawn = (
+    return (
         draw("small positions", SHORT),
         draw("across 256", SHORT, 251),
         draw("across 300", SHORT, 296),
@@ -80,7 +93,6 @@ def passages(config: ModelConfig) -> dict[str, Passage]:
         draw("row of 7", 7),
         draw("row of 4", 4),
     )
-    return {passage.name: passage for passage in drawn if passage.end <= config.max_positions}
 
 
 def scenarios(passages: Mapping[str, Passage]) -> tuple[Scenario, ...]:

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from artifacts.config import ModelConfig
-from artifacts.doctor import memory_limit
+from artifacts.doctor import memory_available, memory_limit
 from artifacts.errors import StageError, refuse
 from validate.findings import Findings
 from validate.layers import LayerFindings
@@ -54,7 +53,7 @@ def run_all(order: Order, config: ModelConfig, console: Console, left_out: Conta
 def check_memory(runner: Runner, config: ModelConfig) -> None:
     """Refuse before the machine does: a runner whose weights do not fit would be killed after minutes."""
     needed = runner.memory(config)
-    free = min(memory_limit(), psutil.virtual_memory().available + psutil.swap_memory().free)
+    free = memory_available()
     if free < needed:
         raise refuse(
             f"{runner.name} does not fit into memory",
@@ -121,7 +120,7 @@ def death(name: str, code: int, errors: str) -> StageError:
         code: exit code; negative if a signal ended it.
         errors: its stderr.
     """
-    memory = f"free memory (the machine has {psutil.virtual_memory().total / GIB:.1f} GiB), then run it again"
+    memory = f"free memory (the machine has {memory_limit() / GIB:.1f} GiB), then run it again"
     tail = "\n".join(errors.strip().splitlines()[-TAIL:])
     if code < 0:
         ended = signal.Signals(-code).name
@@ -129,4 +128,16 @@ def death(name: str, code: int, errors: str) -> StageError:
         return refuse(f"{name} was ended by {ended}{reason}", found=tail, remedy=memory)
     if any(sign in errors for sign in ("MemoryError", "bad_alloc", "not enough memory", "Failed to allocate memory")):
         return refuse(f"{name} ran out of memory", found=tail, remedy=memory)
-    return refuse(f"{name} could not be examined (exit code {code})", found=tail)
+    if any(sign in errors for sign in ("No space left on device", "Disk quota exceeded")):
+        return refuse(
+            f"{name} could not write its results",
+            expected="room for 0.7 MB a token of SmolLM3-3B, beside the report",
+            found=tail,
+            remedy="free space or set OUT to a larger disk",
+        )
+    return refuse(
+        f"{name} could not be examined (exit code {code})",
+        expected="exit code 0",
+        found=tail,
+        remedy="make the graphs again (make export surgery), or report it with these lines",
+    )

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from artifacts.command import stderr
+from artifacts.digest import sha256_of
 from artifacts.errors import refuse
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
@@ -42,9 +43,10 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
-            raise refuse("there is nothing to continue", expected="at least 1 token", found=f"--tokens {self.tokens}")
+            found = f"--tokens {self.tokens}"
+            raise refuse("there is nothing to continue", expected="at least 1 token", found=found, remedy="--tokens 32")
         if not self.prompt:
-            raise refuse("the prompt is empty", expected="a text", found="--prompt ''")
+            raise refuse("the prompt is empty", expected="a text", found="--prompt ''", remedy="give a --prompt")
 
 
 def validate(root: Path, options: Options | None = None) -> Report:
@@ -73,11 +75,13 @@ def validate(root: Path, options: Options | None = None) -> Report:
     outputs = _write_page(inputs, report, tools)
     with Writing(place) as writing:
         report.write(writing.path(REPORT))
-        outputs[inputs.folder.relative(place / REPORT)] = FileRecord.of(writing.path(REPORT), inputs.digests)
+        written = FileRecord(writing.path(REPORT).stat().st_size, sha256_of(writing.path(REPORT)))
+        outputs[inputs.folder.relative(place / REPORT)] = written
         tensors, elements = report.compared
         facts = {"verdict": "yes" if report.verdict else "no", "tensors": tensors, "elements": elements}
         manifest = Manifest("validate", asdict(options), inputs.identity, inputs.records, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
+    inputs.digests.remember(place / REPORT, written.sha256)
     return report
 
 
@@ -169,5 +173,7 @@ def _work_folder(parent: Path) -> Iterator[Path]:
         raise cannot_write(parent, error) from error
     try:
         yield work
+    except OSError as error:
+        raise cannot_write(parent, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
