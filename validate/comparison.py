@@ -22,8 +22,8 @@ measured."""
 EXPLAINED = 8
 """Problems of one tally for which another owner of the tensor is looked for: each looks at every tensor."""
 
-_BLOCK = 1 << 22
-"""Elements that are compared at once: logits of 300 positions are 154 MB, and need no copies of that size."""
+_BLOCK = 1 << 18
+"""Elements that are compared at once: 1 MB, so that the copies stay in the processor's cache."""
 
 
 @dataclass(frozen=True)

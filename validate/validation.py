@@ -127,9 +127,10 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
             found=f"{len(prompt.ids)} + {options.tokens}",
             remedy="a shorter --prompt, or fewer --tokens",
         )
-    order = Order(work, inputs.folder.root, dict(inputs.identity), prompt.ids, options.tokens, options.layers)
-    order.write()
     unwanted = left_out(inputs.config, thorough=options.thorough)
+    identity, brief = dict(inputs.identity), bool(unwanted)
+    order = Order(work, inputs.folder.root, identity, prompt.ids, options.tokens, options.layers, brief)
+    order.write()
     findings = run_all(order, inputs.config, stderr(), unwanted)
     layers = run_layers(order, inputs.config, stderr())
     texts = {found.runner: reader.decode(found.continuation.tokens) for found in findings}

@@ -41,6 +41,7 @@ class Order:
         prompt: token ids of the prompt.
         tokens: how many tokens continue it.
         layers: which tensors are compared layer by layer (see `validate.layers.compare`).
+        brief: whether the comparison layer by layer leaves out what costs a large model minutes.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Order:
     prompt: tuple[int, ...]
     tokens: int
     layers: str = NAMED
+    brief: bool = False
 
     @property
     def path(self) -> Path:
@@ -62,16 +64,15 @@ class Order:
     def write(self) -> None:
         """Write the order's file."""
         raw = {"root": str(self.root), "checkpoint": self.checkpoint, "prompt": self.prompt, "tokens": self.tokens}
-        raw["layers"] = self.layers
+        raw |= {"layers": self.layers, "brief": self.brief}
         self.path.write_text(json.dumps(raw), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Order:
         """Read an order's file."""
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return cls(
-            path.parent, Path(raw["root"]), raw["checkpoint"], tuple(raw["prompt"]), raw["tokens"], raw["layers"]
-        )
+        root, prompt = Path(raw["root"]), tuple(raw["prompt"])
+        return cls(path.parent, root, raw["checkpoint"], prompt, raw["tokens"], raw["layers"], raw["brief"])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,7 +103,8 @@ def compare_layers(order: Order) -> int:
     config = folder.config()
     if config.num_parameters < SMALL:
         _use_one_thread()
-    found = compare(config, Graphs.of(folder), order.folder, order.layers, lambda step: tell(step, STEPS))
+    graphs = Graphs.of(folder)
+    found = compare(config, graphs, order.folder, order.layers, lambda step: tell(step, STEPS), brief=order.brief)
     order.findings(LAYERS).write_text(json.dumps(found.to_json(), allow_nan=False), encoding="utf-8")
     return DONE
 

@@ -22,7 +22,7 @@ from validate.network.arrays import to_tensor
 if TYPE_CHECKING:
     import torch
 
-GROUP_BYTES = 1 << 28
+GROUP_BYTES = 1 << 31
 """Tensors that ONNX Runtime gives at once, by a rough count of bytes; it runs again for the next ones."""
 
 Observer = Callable[[str, Array], None]
