@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from artifacts.errors import StageError
 from surgery.__main__ import main
 from surgery.operation import fuse
 from tests.raw_graph import write_raw_folder
@@ -79,6 +80,30 @@ operation.fuse(pathlib.Path({str(folder.root)!r}), 128)
     assert not (folder.onnx / "surgery.manifest.json").exists()
     made = fuse(folder.root, 128).manifest.outputs
     assert made == wanted
+    assert not list(folder.onnx.glob(".writing*"))
+
+
+def test_a_kill_between_two_renames_is_found_out_and_mended(tmp_path: Path) -> None:
+    folder = write_raw_folder(tmp_path / "hand")
+    fuse(folder.root, 128)
+    code = f"""
+import os, pathlib, signal
+import surgery.operation as operation
+replace = pathlib.Path.replace
+def replace_one(self, target):
+    replace(self, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.replace = replace_one
+operation.fuse(pathlib.Path({str(folder.root)!r}), 64)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    # One graph is new and the manifest is the old one: nobody believes it, and the next run makes all of them.
+    with pytest.raises(StageError, match="is not the file that was made"):
+        folder.surgery_manifest().check_outputs(folder.root, folder.digests(), made_by="make surgery")
+    made = fuse(folder.root, 64)
+    assert not made.up_to_date
+    made.manifest.check_outputs(folder.root, folder.digests(), made_by="make surgery")
     assert not list(folder.onnx.glob(".writing*"))
 
 
