@@ -55,12 +55,17 @@ class Reading:
 
 
 class Service:
-    """A loaded model with a scheduler and the thread that runs it; used as a context manager."""
+    """A loaded model with a scheduler and the thread that runs it; used as a context manager.
+
+    Raises:
+        StageError: the model's cache cannot be shared by so many texts (see `Model.check_shared`).
+    """
 
     def __init__(self, model: Model, options: ServeOptions) -> None:
         self.model, self.options = model, options
         self.name = model.folder.root.absolute().name
         self.started = int(time.time())
+        model.check_shared(options.slots)
         cache = model.cache(rows=options.slots, chunk=options.chunk)
         assert isinstance(cache, LinearCache)
         self.scheduler = Scheduler(cache, max_queue=options.max_queue)
