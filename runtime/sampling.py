@@ -81,8 +81,11 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
     if 0 < sampling.top_k < len(logits):
         ids = np.flatnonzero(logits >= np.partition(logits, -sampling.top_k)[-sampling.top_k])
         logits = logits[ids]
-    # The largest logit is taken off first, so that a temperature close to 0 cannot overflow.
-    scaled = (logits - logits.max()) / np.float32(sampling.temperature)
+    # The largest logit is taken off first, so that a temperature close to 0 can overflow only to minus infinity, which
+    # is a probability of 0. A temperature that FP32 takes for 0 would make the largest one 0 / 0.
+    temperature = max(np.float32(sampling.temperature), np.finfo(np.float32).tiny)
+    with np.errstate(over="ignore"):
+        scaled = (logits - logits.max()) / temperature
     # Only now is anything done in FP64, with the few tokens that can still be among the candidates.
     near = np.flatnonzero(scaled >= _floor(sampling, len(scaled)))
     weights = np.exp(scaled[near].astype(np.float64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -94,8 +96,12 @@ def test_draws_follow_the_probabilities() -> None:
     np.testing.assert_allclose(counts / 4000, np.exp(LOGITS), atol=0.032)
 
 
-def test_a_temperature_close_to_zero_does_not_overflow() -> None:
-    assert Sampler(Sampling(temperature=1e-30, seed=0)).choose(LOGITS * 100) == 0
+@pytest.mark.parametrize("temperature", [1e-30, 1e-46, 5e-324])
+@pytest.mark.parametrize("limits", [{}, {"top_p": 0.9}, {"top_k": 3, "min_p": 0.1}])
+@pytest.mark.filterwarnings("error")
+def test_a_temperature_close_to_zero_takes_the_most_likely_token(temperature: float, limits: dict[str, Any]) -> None:
+    sampler = Sampler(Sampling(temperature=temperature, seed=0, **limits))
+    assert [sampler.choose(LOGITS * 100), sampler.choose(LOGITS[::-1] * 2)] == [0, 4]
 
 
 def test_the_penalty_makes_seen_tokens_less_likely_whatever_their_sign() -> None:
