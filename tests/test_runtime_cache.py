@@ -263,6 +263,6 @@ def poison_unfilled(cache: LinearCache) -> None:
 def test_the_concatenated_cache_reuses_its_memory(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
     cache = ConcatenatedCache(sessions[Form.MODEL], context=300, chunk=128)
     read(cache, 0, IDS[:3], 1, 2)
-    addresses = {memory.address for tensors in cache._sets for memory in tensors.values()}
+    addresses = {memory.address for tensors in cache._sets for memory in tensors}
     read(cache, 0, IDS[3:6], 1, 2)
-    assert addresses == {memory.address for tensors in cache._sets for memory in tensors.values()}
+    assert addresses == {memory.address for tensors in cache._sets for memory in tensors}
