@@ -76,6 +76,21 @@ def test_what_may_be_drawn_is_what_transformers_would_draw(
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [1, 7, 50, 78, 79, 4999])
+@pytest.mark.parametrize("kind", ["distinct", "many equals", "mostly minus infinity", "all equal"])
+def test_the_most_likely_tokens_are_found_by_columns_as_by_sorting(count: int, kind: str) -> None:
+    random = np.random.default_rng(count)
+    row: Logits = random.normal(size=5000).astype(np.float32)
+    if kind == "many equals":
+        row = np.round(row)
+    elif kind == "mostly minus infinity":
+        row[random.permutation(5000)[20:]] = -np.inf
+    elif kind == "all equal":
+        row[:] = 1
+    found, _ = candidates(row, Sampling(temperature=1.0, top_k=count))
+    assert found.tolist() == np.flatnonzero(row >= np.sort(row)[-count]).tolist()
+
+
 def test_a_seed_repeats_itself_and_choices_differ() -> None:
     logits = np.zeros(1000, dtype=np.float32)
 
