@@ -7,7 +7,7 @@ linear cache, D head_dim, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -81,7 +81,7 @@ class ConcatenatedCache:
         self._names = cache_names(session)
         self._fill = 0
         # Two sets take turns: what a step writes is what the next one reads.
-        self._sets: list[dict[str, Memory]] = [self._allocate(0), self._allocate(0)]
+        self._sets: list[list[Memory]] = [self._allocate(0), self._allocate(0)]
         self._inputs = StepInputs(session, rows=1, chunk=chunk)
         self._mask = zeros(session.inputs[ATTENTION_MASK], (1, context))
         self._mask.host[:] = 1
@@ -102,27 +102,30 @@ class ConcatenatedCache:
         assert row == 0
         assert total <= self.context
         read, write = self._sets
-        if self._slots(write) < total:
+        if write[0].shape[2] < total:
             write = self._sets[1] = self._allocate(bucket(total, self.context))
         tensors = self._inputs.tensors(1, len(tokens))
         tensors[INPUT_IDS].host[0] = tokens
         tensors[POSITION_IDS].host[0] = np.arange(past, total)
         tensors[ATTENTION_MASK] = self._mask.shaped(1, total)
-        for name, present in self._names.items():
-            _, heads, _, width = read[name].shape
-            tensors[name] = read[name].shaped(1, heads, past, width)
-            tensors[present] = write[name].shaped(1, heads, total, width)
+        tensors.update(zip(self._names.keys(), _cut(read, past), strict=True))
+        tensors.update(zip(self._names.values(), _cut(write, total), strict=True))
         self._session.bind(tensors).run()
         self._sets.reverse()
         self._fill = total
         logits: Logits = tensors[LOGITS].host[0, 0]
         return logits
 
-    def _allocate(self, slots: int) -> dict[str, Memory]:
-        return {name: allocate(self._session, name, 1, slots) for name in self._names}
+    def _allocate(self, slots: int) -> list[Memory]:
+        return [allocate(self._session, name, 1, slots) for name in self._names]
 
-    def _slots(self, tensors: dict[str, Memory]) -> int:
-        return next(iter(tensors.values())).shape[2]
+
+def _cut(tensors: Sequence[Memory], slots: int) -> Iterator[Memory]:
+    """Yield the first slots of every layer's tensors, which all have one shape; every step cuts all of them twice."""
+    _, heads, most, width = tensors[0].shape
+    assert slots <= most
+    shape = (1, heads, slots, width)
+    return (Memory(dtype, shape, address, whole, owner) for dtype, _, address, whole, owner in tensors)
 
 
 class StepInputs:

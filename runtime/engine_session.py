@@ -108,8 +108,10 @@ class EngineSession:
             memory = tensors[name]
             if not memory.on_host:
                 places[name] = memory
-            else:
-                places[name] = staged.setdefault(memory.address, self._stage(name, memory.nbytes))
+                continue
+            if memory.address not in staged:
+                staged[memory.address] = self._stage(name, memory.nbytes)
+            places[name] = staged[memory.address]
         return places
 
     def _stage(self, name: str, size: int) -> DeviceMemory:

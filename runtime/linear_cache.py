@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.contract import ATTENTION_MASK, INPUT_IDS, LOGITS, POSITION_IDS, WRITE_INDICES
-from runtime.cache import BUCKET, StepInputs, allocate, bucket, cache_names
+from runtime.cache import StepInputs, allocate, bucket, cache_names
 from runtime.memory import BindableSession, Bound, Memory, zeros
 from runtime.sampling import Logits
 
@@ -48,7 +48,8 @@ class LinearCache:
     """Rows that are filled and freed independently.
 
     Where the session's capacity is free and lies in host memory, the cache has only as many slots as its longest row
-    needs (see `runtime.cache.bucket`).
+    needs (see `runtime.cache.bucket`). It grows when a row does; it shrinks when a row is freed and the others need
+    half of it or less, so that rows that come and go do not make it do either again and again.
     """
 
     def __init__(self, session: BindableSession, *, rows: int, context: int, chunk: int) -> None:
@@ -78,14 +79,14 @@ class LinearCache:
         kept = min(count, self.fill(row))
         self._fills[row] = kept
         self._slots[row, kept:] = 0
-        if self._grows and not self._fills.any() and self.capacity > BUCKET:
-            self.reset()
+        if not kept and self._grows:
+            self._shrink()
         return kept
 
     def reset(self) -> None:
         """Forget everything, also what a step that failed may have left half-done."""
         self._fills[:] = 0
-        self._resize(min(BUCKET, self.context) if self._grows else self.context)
+        self._resize(bucket(1, self.context) if self._grows else self.context)
 
     def extend(self, row: int, tokens: Sequence[int]) -> Logits:
         """Read more tokens of one row, at the row's own address."""
@@ -146,6 +147,13 @@ class LinearCache:
         assert slots <= self.context
         if slots > self.capacity:
             self._resize(bucket(slots, self.context))
+
+    def _shrink(self) -> None:
+        """Give up slots that no row needs, where that is worth moving what the rows hold."""
+        held = int(self._fills.max())
+        need = bucket(max(held, 1), self.context)
+        if need < self.capacity and (not held or 2 * need <= self.capacity):
+            self._resize(need)
 
     def _resize(self, slots: int) -> None:
         """Give every row another number of slots; what the rows hold moves along."""

@@ -36,6 +36,7 @@ class Message:
         call_ids: their ids, in the same order.
         reasoning: what the assistant thought in this turn.
         answers: for a tool's turn, the id of the call that it answers.
+        tool: for a tool's turn, the name of the tool, where the client said it.
     """
 
     role: str
@@ -44,6 +45,7 @@ class Message:
     call_ids: tuple[str, ...] = ()
     reasoning: str = ""
     answers: str | None = None
+    tool: str = ""
 
 
 def read_messages(raw: object) -> list[Message]:
@@ -79,14 +81,15 @@ def _read_message(raw: object) -> Message:
     calls = given.get("tool_calls", [])
     if not isinstance(calls, list):
         raise StageError(Problem("tool_calls is no list", "a list of calls", repr(calls)[:100], MEND))
-    reasoning = given.get("reasoning_content", "")
+    answers = given.get("tool_call_id")
     return Message(
         role,
         _read_content(given.get("content", "")),
         tuple(map(_read_call, calls)),
         tuple(str(call.get("id", "")) for call in calls),
-        _encodable(reasoning, "reasoning_content"),
-        given.get("tool_call_id"),
+        _encodable(given.get("reasoning_content", ""), "reasoning_content"),
+        None if answers is None else _encodable(answers, "tool_call_id"),
+        _encodable(given.get("name", ""), "name"),
     )
 
 
@@ -135,12 +138,31 @@ def _read_call(raw: object) -> ToolCall:
 
 
 def _judge_answers(messages: Sequence[Message]) -> Iterator[Problem]:
-    """Yield every answer of a tool that belongs to no call."""
-    known: set[str] = set()
+    """Yield every answer of a tool that belongs to no call, or that names another tool than its call does.
+
+    An answer without an id belongs to the call at its own place: the first to the first, and so on.
+    """
+    known: dict[str, str] = {}
+    names: list[str] = []
+    place = 0
     for message in messages:
-        known.update(message.call_ids)
-        if message.answers is not None and message.answers not in known:
-            yield Problem("a tool's answer belongs to no call", f"one of {sorted(known)}", repr(message.answers), MEND)
+        if message.role != "tool":
+            names = [call.name for call in message.tool_calls]
+            place = 0
+            known.update(zip(message.call_ids, names, strict=True))
+            continue
+        here = names[place : place + 1]
+        place += 1
+        if message.answers is not None:
+            if message.answers not in known:
+                yield Problem(
+                    "a tool's answer belongs to no call", f"one of {sorted(known)}", repr(message.answers), MEND
+                )
+                continue
+            here = [known[message.answers]]
+        if message.tool and here != [message.tool]:
+            expected = f"name {here[0]!r}, as it was called" if here else "a call before it"
+            yield Problem("a tool's answer names a tool that its call does not", expected, repr(message.tool), MEND)
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:
@@ -152,7 +174,8 @@ def _in_order_of_calls(messages: list[Message]) -> list[Message]:
         if message is not None and message.role == "tool":
             run.append(message)
             continue
-        ordered += sorted(run, key=lambda answer: calls.index(answer.answers) if answer.answers in calls else -1)
+        places = [calls.index(one.answers) if one.answers in calls else place for place, one in enumerate(run)]
+        ordered += [one for _, one in sorted(zip(places, run, strict=True), key=lambda pair: pair[0])]
         run = []
         if message is not None:
             calls = message.call_ids

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from artifacts.contract import ATTENTION_MASK, WRITE_INDICES, Form
+from artifacts.contract import ATTENTION_MASK, Form
 from artifacts.doctor import find_gpus
 from artifacts.errors import refuse
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
@@ -68,6 +68,7 @@ class Model:
         self.folder = ModelFolder(root)
         self.config = self.folder.config()
         plan = None if options.plan is None else PlanFile(self.folder, options.plan)
+        self.linear = options.linear if plan is None else plan.form.linear
         self.session: BindableSession
         if plan is None:
             graph = _graph(self.folder, options)
@@ -112,17 +113,33 @@ class Model:
         Raises:
             StageError: the form of the cache or the plan takes no such number of rows.
         """
-        linear = WRITE_INDICES in self.session.inputs
-        most = self.limits.rows if linear else 1
+        if rows > 1:
+            self.check_shared(rows)
+        chunk = min(chunk, self.limits.chunk or chunk, self.context)
+        return open_cache(self.session, rows=rows, context=self.context, chunk=chunk)
+
+    def check_shared(self, rows: int) -> None:
+        """Insist that texts can share the cache, each in a row of its own; known before anything is loaded.
+
+        Raises:
+            StageError: it is the concatenated one, or the plan takes no such number of rows.
+        """
+        build = f"python -m build {self.folder.root} --graph {Form.MODEL_LINEAR.value} --max-batch-size {rows}"
+        if not self.linear:
+            raise refuse(
+                "texts cannot share the concatenated cache",
+                expected="the linear cache, which has a row for each",
+                found="a cache that holds one text",
+                remedy=f"{build}, and give that plan; or run without --plan",
+            )
+        most = self.limits.rows
         if most is not None and rows > most:
             raise refuse(
                 f"{rows} rows are too many",
-                expected=f"at most {most} with {'this plan' if linear else 'the concatenated cache'}",
+                expected=f"at most {most} with this plan",
                 found=str(rows),
-                remedy="give fewer --slots, or build --graph model_linear with a larger --max-batch-size",
+                remedy=f"ask for fewer texts at once, or {build}",
             )
-        chunk = min(chunk, self.limits.chunk or chunk, self.context)
-        return open_cache(self.session, rows=rows, context=self.context, chunk=chunk)
 
     def generator(self) -> Generator:
         """Give what continues one text at a time."""

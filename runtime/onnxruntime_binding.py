@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from artifacts.contract import TensorSpec
 from artifacts.errors import refuse
@@ -18,6 +19,9 @@ from runtime.free_capacity import with_free_capacity
 from runtime.memory import Memory, zeros
 from runtime.onnxruntime_session import OnnxRuntimeSession
 from runtime.session import Provider, numpy_type
+
+_ELEMENTS = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "bfloat16": TensorProto.BFLOAT16}
+"""Element types as ONNX numbers them, by the names of numpy's scalar types: BF16 is none of numpy's own."""
 
 
 class BindableOnnxRuntimeSession(OnnxRuntimeSession):
@@ -52,13 +56,13 @@ class BindableOnnxRuntimeSession(OnnxRuntimeSession):
             ) from error
 
     def bind(self, tensors: Mapping[str, Memory]) -> OnnxRuntimeBound:
-        """Put every input and output in its place."""
+        """Put every input and output in its place; quick, because the concatenated cache does so every step."""
         binding = self._session.io_binding()
         for names, put in ((self.inputs, binding.bind_input), (self.outputs, binding.bind_output)):
             for name in names:
-                memory = tensors[name]
-                device = "cpu" if memory.on_host else self._provider
-                put(name, device, 0, _element(memory), memory.shape, memory.address)
+                dtype, shape, address, whole, _ = tensors[name]
+                device = self._provider if whole is None else "cpu"
+                put(name, device, 0, _ELEMENTS[dtype.type.__name__], shape, address)
         return OnnxRuntimeBound(self._session, binding, tensors)
 
 
@@ -75,9 +79,3 @@ class OnnxRuntimeBound:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             raise refuse("ONNX Runtime stopped", found=str(error).strip().split("\n")[0][:500]) from error
-
-
-def _element(memory: Memory) -> Any:
-    """Give an element type as ONNX Runtime's binding takes it: BF16 is no type of numpy's, but a number of ONNX's."""
-    bfloat16 = 16
-    return bfloat16 if memory.dtype.name == "bfloat16" else memory.dtype.type

@@ -28,6 +28,9 @@ SAMPLING = {
     "seed": (int, "the same seed gives the same text"),
 }
 
+SERVING = {"port": (0, 65535), "slots": (1, None), "max_queue": (0, None), "chunk": (1, None)}
+"""Least and most that the options of `serve` take; `None` sets no limit."""
+
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
     """Add the options of `generate`."""
@@ -105,13 +108,14 @@ def serve_options(given: argparse.Namespace) -> ServeOptions:
     Raises:
         StageError: a number is out of range (all of them).
     """
-    least = {"slots": 1, "max_queue": 0, "chunk": 1}
-    wrong = {name: getattr(given, name) for name, low in least.items() if getattr(given, name) < low}
-    if wrong:
-        raise StageError(
-            Problem(f"--{name.replace('_', '-')} is too small", f"{least[name]} or more", str(value))
-            for name, value in wrong.items()
-        )
+    problems = []
+    for name, (least, most) in SERVING.items():
+        value = getattr(given, name)
+        if value < least or (most is not None and value > most):
+            allowed = f"{least} or more" if most is None else f"{least} to {most}"
+            problems.append(Problem(f"--{name.replace('_', '-')} is out of range", allowed, str(value)))
+    if problems:
+        raise StageError(problems)
     return ServeOptions(given.slots, given.max_queue, given.chunk, given.api_key or os.environ.get(API_KEY))
 
 
@@ -123,7 +127,8 @@ def settings(given: argparse.Namespace, defaults: Defaults) -> Settings:
     """
     changes: dict[str, Any] = {name.replace("-", "_"): getattr(given, name.replace("-", "_")) for name in SAMPLING}
     base = defaults.settings.with_sampling(**changes)
-    return Settings(base.sampling, given.max_tokens or base.max_tokens, tuple(given.stop))
+    most = base.max_tokens if given.max_tokens is None else given.max_tokens
+    return Settings(base.sampling, most, tuple(given.stop))
 
 
 def tools(given: argparse.Namespace) -> Tools:

@@ -17,6 +17,9 @@ from runtime.settings import Sampling
 
 Logits = NDArray[np.float32]
 
+COLUMN = 64
+"""Logits whose maximum is taken at once, where only the largest are wanted."""
+
 
 @dataclass(frozen=True)
 class TokenLogprob:
@@ -79,18 +82,38 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
     """
     ids: NDArray[np.int64] | None = None
     if 0 < sampling.top_k < len(logits):
-        ids = np.flatnonzero(logits >= np.partition(logits, -sampling.top_k)[-sampling.top_k])
+        ids = _most_likely(logits, sampling.top_k)
         logits = logits[ids]
-    # The largest logit is taken off first, so that a temperature close to 0 cannot overflow.
-    scaled = (logits - logits.max()) / np.float32(sampling.temperature)
+    # The largest logit is taken off first, so that a temperature close to 0 can overflow only to minus infinity, which
+    # is a probability of 0. A temperature that FP32 takes for 0 would make the largest one 0 / 0.
+    temperature = max(np.float32(sampling.temperature), np.finfo(np.float32).tiny)
+    scaled = logits - logits.max()
+    with np.errstate(over="ignore"):
+        scaled /= temperature
     # Only now is anything done in FP64, with the few tokens that can still be among the candidates.
     near = np.flatnonzero(scaled >= _floor(sampling, len(scaled)))
     weights = np.exp(scaled[near].astype(np.float64))
     if sampling.top_p < 1:
-        wanted = sampling.top_p * float(np.exp(scaled).sum(dtype=np.float64))
+        wanted = sampling.top_p * float(np.exp(scaled, out=scaled).sum(dtype=np.float64))
         inside = weights >= _nucleus_edge(weights, wanted)
         near, weights = near[inside], weights[inside]
     return near if ids is None else ids[near], weights / weights.sum()
+
+
+def _most_likely(logits: Logits, count: int) -> NDArray[np.int64]:
+    """Give the ids of the largest logits, ascending; more than `count` where the last of them has equals.
+
+    The vocabulary is cut into columns first: as many logits as there are columns are maxima of one, so the last of the
+    largest `count` maxima bounds the logits that are wanted from below, and only those above it are looked at closely.
+    """
+    width = len(logits) // COLUMN
+    if count > width:
+        return np.flatnonzero(logits >= np.partition(logits, -count)[-count])
+    maxima = logits[: COLUMN * width].reshape(COLUMN, width).max(axis=0)
+    near = np.flatnonzero(logits >= np.partition(maxima, -count)[-count])
+    values = logits[near]
+    found: NDArray[np.int64] = near[values >= np.partition(values, -count)[-count]]
+    return found
 
 
 def _floor(sampling: Sampling, count: int) -> float:

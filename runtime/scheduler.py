@@ -179,9 +179,12 @@ class Scheduler:
 
     def _end(self, row: int, last: Piece | StageError) -> None:
         ticket = self._rows[row].ticket
-        with self._changed:
-            self._free(row)
-        ticket.deliver(last)
+        # The text has ended, whatever comes of its row: who waits for it must not wait for ever.
+        try:
+            with self._changed:
+                self._free(row)
+        finally:
+            ticket.deliver(last)
 
     def _free(self, row: int) -> None:
         del self._rows[row]

@@ -1,27 +1,26 @@
 """Prompts come from the checkpoint's chat template and from nothing else; what it cannot carry is an error.
 
 Templates leave out in silence what they do not know: SmolLM3's writes no tool calls of earlier turns and no system
-message after the first. So the prompt is searched for everything that went in. Whether the model will think is read
-off the prompt too: only the template knows its rule (in SmolLM3's a flag in the system message beats the keyword).
+message after the first. So the prompt is searched for everything that went in. Whether it has opened the model's
+thoughts is read off it too: only the template knows its rule (in SmolLM3's a flag in the system message beats the
+keyword).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from artifacts.errors import Problem, StageError, refuse
+from artifacts.errors import StageError, refuse
+from runtime.lost import lost, lost_tools
 from runtime.messages import Message
 from runtime.output_parser import END_THINK, THINK
 from runtime.tokenizer import Tokenizer
 from runtime.tool_calls import ToolCall, write_json_call, write_python_calls
 from runtime.tools import Tools
-
-SYSTEM_FLAGS = ("/no_think", "/think", "/system_override")
-"""Words that a template takes out of a system message, because they are meant for it and not for the model."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,10 @@ class Prompt:
 
     Attributes:
         text: what the model reads.
-        thinking: the model is free to think; false where the template closed its thoughts beforehand.
         in_reasoning: the prompt has already opened `<think>`.
     """
 
     text: str
-    thinking: bool
     in_reasoning: bool = False
 
 
@@ -82,15 +79,11 @@ class ChatTemplate:
         self._judge_keywords(given)
         turns = [self._turn(message, tools) for message in messages]
         text = self._apply(turns, given, add_generation_prompt=True)
-        problems = [*_lost(text, turns), *_lost_tools(text, tools)]
+        problems = [*lost(text, turns), *lost_tools(text, tools.names)]
         if problems:
             raise StageError(problems)
         opening = text[_common(text, self._apply(turns, given, add_generation_prompt=False)) :]
-        open_think, close_think = opening.rfind(THINK), opening.rfind(END_THINK)
-        in_reasoning = open_think > close_think
-        # Without a tag at the end the template leaves it to the model, if it knows of thinking at all.
-        thinks = in_reasoning or (open_think < 0 and "enable_thinking" in self.variables)
-        return Prompt(text, thinks, in_reasoning)
+        return Prompt(text, opening.rfind(THINK) > opening.rfind(END_THINK))
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -104,21 +97,32 @@ class ChatTemplate:
     def carries_tool_calls(self) -> bool:
         """Whether the template itself writes the tool calls of earlier turns; tried with a small conversation."""
         call = {"name": "sentinel_call", "arguments": {"sentinel_name": "sentinel_value"}}
-        assistant = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]}
+        calls = [{"type": "function", "function": call}]
+        return self._carries({"tool_calls": calls}, ["sentinel_call", "sentinel_name", "sentinel_value"])
+
+    @cached_property
+    def carries_reasoning(self) -> bool:
+        """Whether the template itself writes what the model thought in earlier turns; tried likewise."""
+        return self._carries({"reasoning_content": "sentinel_thought"}, ["sentinel_thought"])
+
+    def _carries(self, more: Mapping[str, Any], sentinels: Sequence[str]) -> bool:
+        turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", **more}]
         try:
-            text = self._apply([{"role": "user", "content": "x"}, assistant], {}, add_generation_prompt=False)
+            text = self._apply(turns, {}, add_generation_prompt=False)
         except StageError:
             return False
-        return "sentinel_call" in text and "sentinel_name" in text and "sentinel_value" in text
+        return all(sentinel in text for sentinel in sentinels)
 
     def _turn(self, message: Message, tools: Tools) -> dict[str, Any]:
         """Give a message as the template takes it, with all that it does not know written into its content."""
         turn: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.reasoning:
-            if "reasoning_content" in self._source:
-                turn["reasoning_content"] = message.reasoning
-            else:
-                turn["content"] = f"{THINK}\n{message.reasoning}\n{END_THINK}\n\n{turn['content']}"
+        if message.tool:
+            # A template may write it or not: it is the name of the call before, which is in the prompt.
+            turn["name"] = message.tool
+        if message.reasoning and self.carries_reasoning:
+            turn["reasoning_content"] = message.reasoning
+        elif message.reasoning:
+            turn["content"] = f"{THINK}\n{message.reasoning}\n{END_THINK}\n\n{turn['content']}"
         if message.tool_calls and self.carries_tool_calls:
             turn["tool_calls"] = [_as_sent(call) for call in message.tool_calls]
         elif message.tool_calls:
@@ -157,46 +161,6 @@ def _written(calls: Sequence[ToolCall], tools: Tools) -> str:
 
 def _as_sent(call: ToolCall) -> dict[str, Any]:
     return {"type": "function", "function": {"name": call.name, "arguments": json.loads(call.arguments)}}
-
-
-def _lost(text: str, turns: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Yield every message that is not in the prompt, in the order of the messages."""
-    position = 0
-    for number, turn in enumerate(turns):
-        for piece in _pieces(turn):
-            found = [(at, form) for form in _spellings(piece) if (at := text.find(form, position)) >= 0]
-            if not found:
-                yield Problem(
-                    f"the chat template leaves out messages[{number}] ({turn['role']})",
-                    "every message in the prompt, in order",
-                    f"not in it: {piece[:100]!r}",
-                    "give what the template knows: one system message at the head, and roles that it writes",
-                )
-                break
-            at, form = min(found)
-            position = at + len(form)
-
-
-def _pieces(turn: Mapping[str, Any]) -> list[str]:
-    """Give the texts of a message that must be in the prompt."""
-    pieces = [turn["content"]]
-    if turn["role"] == "system":
-        for flag in SYSTEM_FLAGS:
-            pieces = [part for piece in pieces for part in piece.split(flag)]
-    return [piece.strip() for piece in pieces if piece.strip()]
-
-
-def _spellings(piece: str) -> set[str]:
-    """Give the ways in which a template may write a text: as it is, or inside JSON."""
-    return {piece, json.dumps(piece)[1:-1], json.dumps(piece, ensure_ascii=False)[1:-1]}
-
-
-def _lost_tools(text: str, tools: Tools) -> Iterator[Problem]:
-    for name in tools.names:
-        if name not in text:
-            yield Problem(
-                "the chat template leaves out a tool", name, "not in the prompt", "give it by another keyword"
-            )
 
 
 def _common(one: str, other: str) -> int:

@@ -54,7 +54,7 @@ def _sections(given: argparse.Namespace) -> Iterator[Section]:
     shares: list[Sequence[str]] = []
     for linear in [True, False] if given.plan is None else [True]:
         with loaded(Model(given.model, replace(chosen, linear=linear))) as model:
-            batches = given.batches if linear or given.plan else [1]
+            batches = given.batches if model.linear else [1]
             for row in measure(model, given.prompts, batches, given.new, speed):
                 stderr().print(" ".join(row.cells()))
                 rows.append(row.cells())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
@@ -47,6 +47,7 @@ class Terminal:
 
     def __init__(self, conversation: Conversation, console: Console) -> None:
         self._conversation, self._console = conversation, console
+        self._pending: Sequence[ToolCall] = ()
         self._results: list[str] = []
 
     def talk(self, lines: Iterable[str]) -> None:
@@ -61,16 +62,15 @@ class Terminal:
                 elif text:
                     self._show(self._conversation.say(text))
             except StageError as error:
-                stderr().print(f"[red]{error}[/]")
+                stderr().print(str(error), style="red", markup=False)
 
     def _command(self, text: str) -> None:
         name, _, rest = text.partition(" ")
         conversation = self._conversation
         if name in ("/think", "/no_think"):
-            conversation.thinking = name == "/think"
-            conversation.check()
+            self._set(thinking=name == "/think", system=conversation.system)
         elif name == "/system":
-            conversation.system = rest.strip()
+            self._set(thinking=conversation.thinking, system=rest.strip())
             conversation.reset()
         elif name == "/reset":
             conversation.reset()
@@ -84,10 +84,25 @@ class Terminal:
         else:
             self._console.print(__doc__.split("::")[1].strip("\n"), markup=False)
 
+    def _set(self, *, thinking: bool | None, system: str) -> None:
+        """Change what the template is told, unless it cannot carry that: then every later turn would fail."""
+        conversation = self._conversation
+        before = conversation.thinking, conversation.system
+        conversation.thinking, conversation.system = thinking, system
+        try:
+            conversation.check()
+        except StageError:
+            conversation.thinking, conversation.system = before
+            raise
+
     def _tool(self, result: str) -> None:
         """Take the result of one call; answer when there is one for each."""
+        pending = self._conversation.pending
+        # Results that were given for calls of a turn that is over, or forgotten, are not results of these.
+        if pending is not self._pending:
+            self._pending, self._results = pending, []
         self._results.append(result)
-        if len(self._results) >= len(self._conversation.pending):
+        if len(self._results) >= len(pending):
             results, self._results = self._results, []
             self._show(self._conversation.reply_of_tools(results))
 

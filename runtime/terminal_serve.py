@@ -26,7 +26,8 @@ def serve(given: argparse.Namespace) -> int:
 
     serving = options.serve_options(given)
     model = Model(given.model, options.run_options(given))
-    if given.provider == "cpu":
+    model.check_shared(serving.slots)
+    if model.session.on_host:
         check_memory(model, serving.slots, psutil.virtual_memory().available)
     with listen(given.host, given.port) as door, loaded(model), Service(model, serving) as service:
         stderr().print(

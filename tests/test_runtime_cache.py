@@ -111,6 +111,51 @@ def test_a_cache_grows_with_its_longest_row_and_shrinks_when_all_are_empty(linea
     assert linear.capacity == 256
 
 
+def test_a_cache_shrinks_when_its_longest_row_is_freed_and_the_others_need_half_of_it(
+    sessions: dict[Form, BindableOnnxRuntimeSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cache.BUCKET", 32)
+    cache = LinearCache(sessions[Form.MODEL_LINEAR], rows=4, context=300, chunk=128)
+    resized = Mock(side_effect=cache._resize)
+    monkeypatch.setattr(cache, "_resize", resized)
+    expected = read(LinearCache(sessions[Form.MODEL_LINEAR], rows=1, context=300, chunk=128), 0, IDS[:52], 50, 51)
+    read(cache, 0, IDS[100:220], 100)
+    read(cache, 1, IDS[:50])
+    read(cache, 2, IDS[200:270])
+    read(cache, 3, IDS[:200], 100)
+    assert cache.capacity == 224
+    cache.keep(3, 190)
+    cache.keep(3, 0)
+    assert cache.capacity == 224  # row 0 needs 128, more than half
+    resized.reset_mock()
+    cache.keep(0, 0)
+    assert cache.capacity == 96
+    assert cache._mask.host.sum(axis=1).tolist() == [0, 50, 70, 0]
+    read(cache, 0, IDS[:5])
+    cache.keep(0, 0)
+    assert resized.call_count == 1
+    cache.step({1: IDS[50]})
+    cache.keep(2, 0)
+    assert cache.capacity == 96  # row 1 needs 64, more than half
+    np.testing.assert_allclose(cache.step({1: IDS[51]})[1], expected, atol=TOLERANCE)
+
+
+def test_what_other_rows_hold_outlives_shrinking_and_growing(
+    sessions: dict[Form, BindableOnnxRuntimeSession],
+) -> None:
+    cache = LinearCache(sessions[Form.MODEL_LINEAR], rows=3, context=600, chunk=300)
+    tokens = [*IDS, *IDS]
+    expected = read(cache, 0, tokens[:520], 300)
+    cache.keep(0, 0)
+    read(cache, 2, tokens[:600], 300)
+    read(cache, 1, tokens[:200])
+    assert cache.capacity == 600
+    cache.keep(2, 0)
+    assert cache.capacity == 256
+    np.testing.assert_allclose(read(cache, 1, tokens[200:520], 100), expected, atol=TOLERANCE)
+    assert cache.capacity == 600
+
+
 @pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR])
 def test_the_last_slot_can_be_filled(sessions: dict[Form, BindableOnnxRuntimeSession], form: Form) -> None:
     cache = open_cache(sessions[form], rows=1, context=70, chunk=64)
@@ -218,6 +263,6 @@ def poison_unfilled(cache: LinearCache) -> None:
 def test_the_concatenated_cache_reuses_its_memory(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
     cache = ConcatenatedCache(sessions[Form.MODEL], context=300, chunk=128)
     read(cache, 0, IDS[:3], 1, 2)
-    addresses = {memory.address for tensors in cache._sets for memory in tensors.values()}
+    addresses = {memory.address for tensors in cache._sets for memory in tensors}
     read(cache, 0, IDS[3:6], 1, 2)
-    assert addresses == {memory.address for tensors in cache._sets for memory in tensors.values()}
+    assert addresses == {memory.address for tensors in cache._sets for memory in tensors}

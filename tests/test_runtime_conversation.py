@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -122,6 +123,44 @@ def test_the_terminal_shows_answers_and_obeys_commands(capsys: pytest.CaptureFix
     assert "Be brief." in script.prompts[2]
     assert "a second" not in shown
     assert "tokens in" in capsys.readouterr().err
+
+
+CHATML = (
+    "{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def forgetful(*answers: str) -> Conversation:
+    """Give a conversation whose template knows neither thinking nor a system message."""
+    tokenizer = copy.copy(chat_tokenizer())
+    tokenizer.chat_template = CHATML
+    return Conversation(Script(*answers), tokenizer, Settings())  # type: ignore[arg-type]  # stands in
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"), [("/think", "no use for enable_thinking"), ("/system Be brief.", "leaves out messages")]
+)
+def test_what_the_template_cannot_carry_is_not_kept(
+    command: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = terminal(forgetful("One.", "Two."), "First?", command, "Second?", "/history")
+    assert reason in capsys.readouterr().err
+    assert "user: First?\nassistant: One.\nuser: Second?\nassistant: Two.\n" in shown
+
+
+@pytest.mark.parametrize("between", ["/reset", "/system Be brief.", "Never mind."])
+def test_results_of_tools_do_not_outlive_the_calls_that_they_are_for(between: str) -> None:
+    answers = [CALL + CALL, *(["Well."] if between[0] != "/" else []), CALL + CALL, "Sunny and rainy."]
+    script, conversation = talk(*answers, tools=Tools(tools=[WEATHER]))
+    shown = terminal(conversation, "Weather?", "/tool old", between, "Weather?", "/tool sunny", "/tool rainy")
+    assert "Sunny and rainy." in shown
+    assert "old" not in script.prompts[-1]
+
+
+def test_what_an_error_quotes_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "One." in terminal(forgetful("One."), "/system [/x] [bold]brief[/bold]", "First?")
+    assert "not in it: '[/x] [bold]brief[/bold]'" in capsys.readouterr().err
 
 
 def test_an_error_does_not_end_the_talk(capsys: pytest.CaptureFixture[str]) -> None:

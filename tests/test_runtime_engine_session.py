@@ -163,8 +163,11 @@ def test_run_takes_and_gives_arrays_of_the_host(machine: Machine) -> None:
         feeds["position_ids"][:] = [[0, 1, 2]]
         feeds["attention_mask"][:, :3] = 1
         found = session.run(feeds)
+        staged = set(session._staging)
     assert found["logits"].shape == (1, 1, 512)
     assert np.abs(found["present.0.key"][:, :, :3].astype(np.float32)).max() > 0.1
+    # What is one tensor of the host has one place on the GPU.
+    assert staged == {*feeds, "logits"} if "write_indices" in feeds else {*feeds, *found}
     if "write_indices" in feeds:
         assert np.shares_memory(found["present.0.key"], feeds["past_key_values.0.key"])
 

@@ -91,6 +91,8 @@ def test_the_command_prints_the_text_and_nothing_else(
 def test_bad_settings_are_refused_before_anything_is_loaded(folder: ModelFolder) -> None:
     with pytest.raises(StageError, match="temperature"):
         main(["generate", str(folder.root), "x", "--temperature", "-1"])
+    with pytest.raises(StageError, match=r"max_tokens[\s\S]*0"):
+        main(["generate", str(folder.root), "x", "--max-tokens", "0"])
     with pytest.raises(StageError, match="the context does not suit"):
         main(["generate", str(folder.root), "x", "--context", "100000"])
 

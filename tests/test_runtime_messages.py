@@ -44,6 +44,27 @@ def test_answers_stand_in_the_order_of_their_calls() -> None:
     assert [message.content for message in messages[2:]] == ["first", "second"]
 
 
+def test_answers_without_ids_belong_to_the_calls_at_their_places() -> None:
+    messages = read_messages([user("x"), called("1", "2"), {"role": "tool", "content": "first"}, answer("2", "second")])
+    assert [message.content for message in messages[2:]] == ["first", "second"]
+
+
+@pytest.mark.parametrize("extra", [{"tool_call_id": "1"}, {}])
+def test_an_answer_may_say_the_name_of_its_call_and_no_other(extra: dict[str, Any]) -> None:
+    messages = [user("x"), called("1"), {"role": "tool", "content": "x", "name": "f", **extra}]
+    assert read_messages(messages)[2].tool == "f"
+    messages[2]["name"] = "g"
+    with pytest.raises(StageError, match=r"names a tool that its call does not\s+expected: +name 'f'[\s\S]*'g'"):
+        read_messages(messages)
+
+
+def test_a_name_that_no_call_could_have_said_is_refused() -> None:
+    named = {"role": "tool", "content": "x", "name": "f"}
+    for before in ([], [called("1"), answer("1")], [called("1"), user("y")]):
+        with pytest.raises(StageError, match=r"expected: +a call before it"):
+            read_messages([user("x"), *before, named])
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -61,6 +82,9 @@ def test_answers_stand_in_the_order_of_their_calls() -> None:
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "no JSON"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}, "no object"),
         (answer("nobody"), "belongs to no call"),
+        ({**answer("1"), "tool_call_id": ["1"]}, "tool_call_id is no text"),
+        ({**answer("1"), "name": 3}, "name is no text"),
+        ({"role": "assistant", "reasoning_content": 3}, "reasoning_content is no text"),
     ],
 )
 def test_what_cannot_be_carried_is_refused(message: object, reason: str) -> None:

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from runtime.continuation import Continuation, Piece
+from runtime.messages import read_messages
 from runtime.model import Model, RunOptions
 from runtime.sampling import Logits
 from runtime.serve_options import ServeOptions
@@ -121,6 +122,28 @@ def test_text_comes_while_it_is_made_and_can_be_stopped(
     until(lambda: server.service.scheduler.live == 0)
     find(page, "#reset")[0].click()
     assert find(page, ".turn") == []
+
+
+def test_a_new_conversation_holds_nothing_of_an_answer_that_was_cut_off(
+    page: Any, server: Running, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Mock(side_effect=server.service._encode)
+    monkeypatch.setattr(server.service, "_encode", encode)
+    monkeypatch.setattr("runtime.server.service.Continuation", Slow)
+    ask(page, "Tell me a story")
+    until(lambda: find(page, ".answer") and find(page, ".answer")[0].text)
+    find(page, "#reset")[0].click()
+    until(lambda: idle(page))
+    assert find(page, ".turn") == []
+    monkeypatch.setattr("runtime.server.service.Continuation", scripted(model, ["Yes.", "Again."]))
+    ask(page, "Hello")
+    until(lambda: find(page, ".answer") and find(page, ".answer")[0].text == "Yes.")
+    alone = server.service._template.render(read_messages([{"role": "user", "content": "Hello"}])).text
+    assert encode.call_args.args[0] == alone
+    until(lambda: idle(page))
+    ask(page, "More")
+    until(lambda: len(find(page, ".answer")) == 2 and find(page, ".answer")[1].text == "Again.")
+    assert encode.call_args.args[0].startswith(alone + "Yes.")
 
 
 def test_thinking_and_system_reach_the_model(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -74,6 +76,21 @@ def test_what_may_be_drawn_is_what_transformers_would_draw(
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [1, 7, 50, 78, 79, 4999])
+@pytest.mark.parametrize("kind", ["distinct", "many equals", "mostly minus infinity", "all equal"])
+def test_the_most_likely_tokens_are_found_by_columns_as_by_sorting(count: int, kind: str) -> None:
+    random = np.random.default_rng(count)
+    row: Logits = random.normal(size=5000).astype(np.float32)
+    if kind == "many equals":
+        row = np.round(row)
+    elif kind == "mostly minus infinity":
+        row[random.permutation(5000)[20:]] = -np.inf
+    elif kind == "all equal":
+        row[:] = 1
+    found, _ = candidates(row, Sampling(temperature=1.0, top_k=count))
+    assert found.tolist() == np.flatnonzero(row >= np.sort(row)[-count]).tolist()
+
+
 def test_a_seed_repeats_itself_and_choices_differ() -> None:
     logits = np.zeros(1000, dtype=np.float32)
 
@@ -94,8 +111,12 @@ def test_draws_follow_the_probabilities() -> None:
     np.testing.assert_allclose(counts / 4000, np.exp(LOGITS), atol=0.032)
 
 
-def test_a_temperature_close_to_zero_does_not_overflow() -> None:
-    assert Sampler(Sampling(temperature=1e-30, seed=0)).choose(LOGITS * 100) == 0
+@pytest.mark.parametrize("temperature", [1e-30, 1e-46, 5e-324])
+@pytest.mark.parametrize("limits", [{}, {"top_p": 0.9}, {"top_k": 3, "min_p": 0.1}])
+@pytest.mark.filterwarnings("error")
+def test_a_temperature_close_to_zero_takes_the_most_likely_token(temperature: float, limits: dict[str, Any]) -> None:
+    sampler = Sampler(Sampling(temperature=temperature, seed=0, **limits))
+    assert [sampler.choose(LOGITS * 100), sampler.choose(LOGITS[::-1] * 2)] == [0, 4]
 
 
 def test_the_penalty_makes_seen_tokens_less_likely_whatever_their_sign() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from artifacts.errors import StageError, refuse
+from artifacts.errors import Problem, StageError, refuse
 from runtime.continuation import Continuation, Piece
 from runtime.linear_cache import LinearCache
 from runtime.model import Model, RunOptions
@@ -164,6 +164,23 @@ def test_a_run_that_fails_fails_its_texts_and_nothing_else(
             scheduler.step()
     assert all(isinstance(one.got[-1], StageError) for one in failing)
     later = Asked(model, "Tell", 9)
+    scheduler.submit([later.ticket])
+    run(scheduler)
+    assert later.tokens == alone(model, "Tell", 9)
+
+
+def test_a_text_ends_even_if_its_row_cannot_be_freed(
+    model: Model, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, later = Asked(model, "Tell", 3), Asked(model, "Tell", 9)
+    scheduler.submit([one.ticket])
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler._cache, "keep", lambda row, count: (_ for _ in ()).throw(refuse("no memory")))
+        with pytest.raises(StageError, match="no memory"):
+            run(scheduler)
+    assert one.finished
+    assert one.tokens == alone(model, "Tell", 3)
+    scheduler.fail(StageError(Problem("as the server's thread does")))
     scheduler.submit([later.ticket])
     run(scheduler)
     assert later.tokens == alone(model, "Tell", 9)

@@ -8,15 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from artifacts.backend import Backend
+from artifacts.contract import Form
+from artifacts.doctor import Gpu
 from artifacts.errors import StageError
 from runtime.__main__ import main
 from runtime.model import Model, RunOptions
 from runtime.terminal_serve import check_memory, listen
-from tests.small_model import write_small_model
+from tests.small_model import write_plan, write_small_model
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,8 +64,41 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 def test_numbers_out_of_range_are_refused_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(StageError) as error:
-        main(["serve", str(tmp_path), "--slots", "0", "--max-queue", "-1", "--chunk", "0"])
-    assert len(error.value.problems) == 3
+        main(["serve", str(tmp_path), "--slots", "0", "--max-queue", "-1", "--chunk", "0", "--port", "70000"])
+    assert len(error.value.problems) == 4
+    assert "--port is out of range\n  expected: 0 to 65535\n  found:    70000" in str(error.value)
+
+
+def with_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form) -> list[str]:
+    """Give the command that serves a plan on a machine whose GPU could run it."""
+    plan = write_plan(write_small_model(tmp_path / "small"), form, tensorrt_version=Backend.RTX.version)
+    monkeypatch.setattr("runtime.model.find_gpus", lambda: [Gpu("RTX 4090", "580.1", "24564 MiB", "8.9")])
+    return ["serve", str(plan.folder.root), "--plan", plan.directory.name]
+
+
+@pytest.mark.parametrize("slots", ["1", "8"])
+def test_a_plan_whose_cache_cannot_be_shared_is_refused_with_the_command_that_makes_one_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: str
+) -> None:
+    command = with_plan(tmp_path, monkeypatch, Form.MODEL)
+    mend = rf"python -m build \S*small --graph model_linear --max-batch-size {slots}\b"
+    with pytest.raises(StageError, match=rf"cannot share the concatenated cache[\s\S]*{mend}"):
+        main([*command, "--slots", slots])
+
+
+def test_a_plan_with_too_few_rows_is_refused_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = with_plan(tmp_path, monkeypatch, Form.MODEL_LINEAR)
+    with pytest.raises(StageError, match=r"8 rows are too many\s+expected: +at most 3 with this plan"):
+        main([*command, "--slots", "8"])
+
+
+def test_a_plan_does_not_need_the_hosts_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = with_plan(tmp_path, monkeypatch, Form.MODEL_LINEAR)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=0))
+    with listen("127.0.0.1", 0) as taken, pytest.raises(StageError, match="nothing can be served at"):
+        main([*command, "--slots", "3", "--port", str(taken.getsockname()[1])])
 
 
 def test_slots_that_memory_cannot_hold_are_refused_with_the_number_that_it_can(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from runtime.model import Model, RunOptions
 from runtime.serve_options import ServeOptions
 from runtime.settings import Settings
+from runtime.template import ChatTemplate
 from tests.running_server import Running, scripted, serving
 from tests.small_model import write_small_model
 
@@ -25,6 +28,8 @@ TOOL = {
 }
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
 HELLO = [{"role": "user", "content": "Hello"}]
+PYTHON = {"python_tools": ["def get_weather(city): ..."]}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def test_without_choice_of_a_tool_nothing_is_a_call(client: Any, model: Model, m
     ("choice", "rest"),
     [
         ("required", 'get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
-        ({"type": "function", "function": {"name": "get_weather"}}, '{"city": "Paris"}}</tool_call>'),
+        (NAMED, '{"city": "Paris"}}</tool_call>'),
     ],
 )
 def test_a_call_can_be_insisted_on(
@@ -142,6 +147,47 @@ def test_a_call_can_be_insisted_on(
     say(monkeypatch, model, rest)
     found = client.chat.completions.create(model="small", messages=HELLO, tools=[TOOL], tool_choice=choice).choices[0]
     assert found.message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+
+
+@pytest.mark.parametrize(("choice", "rest"), [("required", "get_weather('Paris')</code>"), (NAMED, "'Paris')</code>")])
+def test_a_call_of_a_python_tool_can_be_insisted_on(
+    client: Any, model: Model, monkeypatch: pytest.MonkeyPatch, choice: Any, rest: str
+) -> None:
+    say(monkeypatch, model, rest)
+    found = client.chat.completions.create(
+        model="small", messages=HELLO, tool_choice=choice, extra_body={"chat_template_kwargs": PYTHON}
+    ).choices[0]
+    assert found.message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+
+
+def test_a_call_that_is_insisted_on_is_no_thought(
+    client: Any, server: Running, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = copy.copy(model.tokenizer)
+    tokenizer.chat_template = str(tokenizer.chat_template) + "{% if add_generation_prompt %}<think>\n{% endif %}"
+    monkeypatch.setattr(server.service, "_template", ChatTemplate(tokenizer))
+    encode = Mock(side_effect=server.service._encode)
+    monkeypatch.setattr(server.service, "_encode", encode)
+    say(monkeypatch, model, "why\n</think>\n\nNo.", '{"city": "Paris"}}</tool_call>')
+    free = client.chat.completions.create(model="small", messages=HELLO, tools=[TOOL]).choices[0].message
+    assert (free.reasoning_content, free.content) == ("why", "No.")
+    found = client.chat.completions.create(model="small", messages=HELLO, tools=[TOOL], tool_choice=NAMED).choices[0]
+    assert found.message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+    assert '<think>\n\n</think>\n\n<tool_call>\n{"name": "get_weather"' in encode.call_args.args[0]
+
+
+@pytest.mark.parametrize("choice", ["none", "auto"])
+def test_tools_may_come_as_a_keyword_of_the_template(
+    client: Any, server: Running, model: Model, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    encode = Mock(side_effect=server.service._encode)
+    monkeypatch.setattr(server.service, "_encode", encode)
+    say(monkeypatch, model, CALL)
+    found = client.chat.completions.create(
+        model="small", messages=HELLO, tool_choice=choice, extra_body={"chat_template_kwargs": {"tools": [TOOL]}}
+    ).choices[0]
+    assert bool(found.message.tool_calls) is (choice == "auto")
+    assert ("get_weather" in encode.call_args.args[0]) is (choice == "auto")
 
 
 def test_choices_differ_and_a_seed_repeats_them(client: Any) -> None:

@@ -83,12 +83,27 @@ def reason(response: httpx.Response) -> str:
             },
             "no tool is called 'g'",
         ),
+        (
+            {
+                "messages": [HELLO],
+                "chat_template_kwargs": {"python_tools": ["def f(a): ..."]},
+                "tool_choice": {"type": "function", "function": {"name": "g"}},
+            },
+            "no tool is called 'g'",
+        ),
+        (
+            {"messages": [HELLO], "tools": [{"name": "f"}], "chat_template_kwargs": {"tools": [{"name": "g"}]}},
+            "given twice",
+        ),
+        ({"messages": [HELLO], "chat_template_kwargs": {"tools": [{"name": "f", "parameters": 3}]}}, "no JSON schema"),
+        ({"messages": [HELLO], "chat_template_kwargs": {"tools": 3}}, "tools is no list"),
         ({"messages": [{"role": "system", "content": "One."}] * 2 + [HELLO]}, r"leaves out messages\[1\]"),
         ({"messages": [HELLO], "chat_template_kwargs": {"enable_thinking": "yes"}}, "true or false"),
         ({"messages": [HELLO], "chat_template_kwargs": {"colour": 1}}, "no use for colour"),
         ({"messages": [HELLO], "chat_template_kwargs": {"xml_tools": 3}}, "xml_tools is no list"),
         ({"messages": [HELLO], "chat_template_kwargs": {"messages": []}}, "messages"),
         ({"messages": [HELLO], "chat_template_kwargs": {"tokenize": True}}, "no use for tokenize"),
+        ({"messages": [HELLO, {"role": "tool", "tool_call_id": [1], "content": "x"}]}, "tool_call_id is no text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "part of the content is no text"),
     ],
 )

@@ -42,9 +42,9 @@ def system(content: str) -> dict[str, Any]:
     return {"role": "system", "content": content}
 
 
-def called(arguments: str = '{"city": "Paris"}') -> dict[str, Any]:
-    function = {"name": "get_weather", "arguments": arguments}
-    return {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "1", "function": function}]}
+def called(arguments: str = '{"city": "Paris"}', count: int = 1) -> dict[str, Any]:
+    calls = [{"id": str(n), "function": {"name": "get_weather", "arguments": arguments}} for n in range(1, count + 1)]
+    return {"role": "assistant", "content": "Let me see.", "tool_calls": calls}
 
 
 def test_without_a_template_there_is_no_chat() -> None:
@@ -71,18 +71,19 @@ def test_a_prompt_is_the_templates_own() -> None:
     ],
 )
 def test_thinking_follows_the_templates_rule(flag: str, keyword: bool | None, thinks: bool) -> None:
-    assert render([system(f"Be brief. {flag}"), user()], thinking=keyword).thinking is thinks
+    prompt = render([system(f"Be brief. {flag}"), user()], thinking=keyword)
+    assert prompt.text.endswith("<|im_start|>assistant\n" if thinks else "<think>\n\n</think>\n")
+    assert not prompt.in_reasoning
 
 
 def test_a_template_that_opens_the_thoughts_itself() -> None:
     source = CHATML.replace("assistant\n{% endif", "assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif")
     assert render([user()], source, thinking=True) == Prompt(
-        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n", True, in_reasoning=True
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n", in_reasoning=True
     )
 
 
 def test_a_template_without_thinking_refuses_the_keyword() -> None:
-    assert render([user()], CHATML).thinking is False
     with pytest.raises(StageError, match="no use for enable_thinking"):
         render([user()], CHATML, thinking=True)
 
@@ -120,9 +121,79 @@ def test_a_template_that_writes_calls_itself_is_left_to_it() -> None:
     assert 'CALL get_weather {"city": "Paris"}' in render([user(), called()], source).text
 
 
-def test_earlier_thoughts_are_written() -> None:
-    turn = {"role": "assistant", "content": "Four.", "reasoning_content": "two and two"}
-    assert "<think>\ntwo and two\n</think>\n\nFour." in render([user(), turn, user()]).text
+CALLS = "{% for c in m.tool_calls %}CALL {{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}"
+DEEP = '{"city": {"name": "Saint-L\\u00f4 \\"old\\"", "near": [1.5, true, null, "L\'Ile"]}}'
+
+
+def calling(calls: str) -> str:
+    return CHATML.replace("{{ m.content }}", "{{ m.content }}" + calls)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "{{ c.function.arguments | tojson }}",
+        "{{ c.function.arguments | tojson(indent=2) }}",
+        "{{ c.function.arguments | string }}",
+        "{% for k, v in c.function.arguments | dictsort %}<{{ k }}>{{ v | tojson }}</{{ k }}>{% endfor %}",
+    ],
+)
+def test_calls_are_found_in_whatever_layout_a_template_has(layout: str) -> None:
+    source = calling(CALLS.replace("{{ c.function.arguments | tojson }}", layout))
+    assert "CALL get_weather" in render([user(), called(DEEP, 2), user("More")], source).text
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        CALLS.replace("in m.tool_calls", "in (m.tool_calls or [])[:1]"),
+        CALLS.replace("c.function.name", "'sentinel_call'"),
+        CALLS.replace("c.function.arguments | tojson", "'sentinel_name sentinel_value'"),
+        "{% for c in m.tool_calls %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %}"
+        "{% if v is string %} {{ k }} {{ v }}{% endif %}{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_call_that_the_template_leaves_out_is_an_error(calls: str) -> None:
+    turn = called('{"city": "Paris", "days": 3}', 2)
+    with pytest.raises(StageError, match=r"leaves out a tool call of messages\[1\] \(assistant\)"):
+        render([user(), turn, user("More")], calling(calls))
+
+
+def test_the_name_of_a_tool_reaches_a_template_that_has_a_place_for_it() -> None:
+    messages = [user(), called(), {"role": "tool", "name": "get_weather", "content": "sunny"}]
+    assert (
+        "tool\nsunny by get_weather"
+        in render(messages, CHATML.replace(".content }}", ".content }} by {{ m.name }}")).text
+    )
+    assert "sunny" in render(messages).text
+
+
+THOUGHT = {"role": "assistant", "content": "Four.", "reasoning_content": "two and two"}
+KNOWS = "{% if m.reasoning_content %}({{ m.reasoning_content }}) {% endif %}{{ m.content }}"
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("own", "<think>\ntwo and two\n</think>\n\nFour."),
+        ("{# knows no reasoning_content #}" + CHATML, "<think>\ntwo and two\n</think>\n\nFour."),
+        (CHATML.replace("{{ m.content }}", KNOWS), "(two and two) Four."),
+    ],
+)
+def test_earlier_thoughts_are_written(source: str, written: str) -> None:
+    assert written in render([user(), THOUGHT, user()], source).text
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (KNOWS.replace("content %}", "content and loop.last %}"), r"leaves out the reasoning of messages\[1\]"),
+        ("{{ m.content.split('</think>')[-1] }}", r"leaves out messages\[1\]"),
+    ],
+)
+def test_thoughts_that_the_template_leaves_out_are_an_error(content: str, reason: str) -> None:
+    with pytest.raises(StageError, match=reason):
+        render([user(), THOUGHT, user()], CHATML.replace("{{ m.content }}", content))
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from artifacts.errors import StageError
 from runtime.continuation import Continuation
 from runtime.linear_cache import LinearCache
 from runtime.messages import read_messages
 from runtime.model import Model
-from runtime.output_parser import OutputParser
+from runtime.output_parser import END_THINK, OutputParser
 from runtime.scheduler import QueueFull, Scheduler
 from runtime.serve_options import ServeOptions
 from runtime.server.engine import Engine
 from runtime.server.errors import ApiError
 from runtime.server.job import Job
 from runtime.server.metrics import Metrics
-from runtime.server.requests import ChatRequest, Common, CompletionRequest, NamedTool
+from runtime.server.requests import ChatRequest, Common, CompletionRequest
+from runtime.server.tool_choice import forced_call, told_tools
 from runtime.settings import Settings
 from runtime.template import ChatTemplate
 from runtime.tools import Tools
@@ -37,7 +37,7 @@ class Reading:
     Attributes:
         prompt: ids of the prompt.
         forced: text that the prompt already says for the model, and that belongs to the answer.
-        in_reasoning: the prompt has opened `<think>`.
+        in_reasoning: the prompt has opened `<think>`, and left it open.
         tools: what may be called.
         calls: whether calls are read at all.
     """
@@ -55,12 +55,17 @@ class Reading:
 
 
 class Service:
-    """A loaded model with a scheduler and the thread that runs it; used as a context manager."""
+    """A loaded model with a scheduler and the thread that runs it; used as a context manager.
+
+    Raises:
+        StageError: the model's cache cannot be shared by so many texts (see `Model.check_shared`).
+    """
 
     def __init__(self, model: Model, options: ServeOptions) -> None:
         self.model, self.options = model, options
         self.name = model.folder.root.absolute().name
         self.started = int(time.time())
+        model.check_shared(options.slots)
         cache = model.cache(rows=options.slots, chunk=options.chunk)
         assert isinstance(cache, LinearCache)
         self.scheduler = Scheduler(cache, max_queue=options.max_queue)
@@ -117,7 +122,7 @@ class Service:
         """Render a conversation."""
         try:
             keywords = dict(request.chat_template_kwargs or {})
-            tools = _tools(request, keywords)
+            tools = told_tools(request, keywords)
             thinking = keywords.pop("enable_thinking", None)
             if thinking is not None and not isinstance(thinking, bool):
                 raise ApiError(400, "enable_thinking is true or false", param="chat_template_kwargs")
@@ -125,9 +130,12 @@ class Service:
             prompt = self._template.render(messages, thinking=thinking, tools=tools, keywords=keywords)
         except StageError as error:
             raise ApiError.of(error) from None
-        forced = _forced(request, tools)
+        forced, in_reasoning, text = forced_call(request, tools), prompt.in_reasoning, prompt.text
+        if forced and in_reasoning:
+            # The model is not asked whether to call, so there is nothing to think about: a call is no thought.
+            in_reasoning, text = False, f"{text}\n{END_THINK}\n\n"
         calls = request.tool_choice != "none"
-        return Reading(self._encode(prompt.text + forced, False), forced, prompt.in_reasoning, tools, calls)
+        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls)
 
     def _encode(self, text: str, special: bool) -> list[int]:
         with self._tokenizing:
@@ -160,23 +168,3 @@ class Service:
             waiting, most = self.scheduler.waiting, self.options.max_queue
             message = f"too many texts are waiting: {waiting} of at most {most}; try again in {RETRY_SECONDS} s"
             raise ApiError(429, message, headers={"Retry-After": str(RETRY_SECONDS)}) from None
-
-
-def _tools(request: ChatRequest, keywords: dict[str, Any]) -> Tools:
-    """Take the tools out of a request; with `tool_choice` "none" the model is not told of any."""
-    tools = Tools(request.tools or [], keywords.pop("xml_tools", []) or [], keywords.pop("python_tools", []) or [])
-    return Tools() if request.tool_choice == "none" else tools
-
-
-def _forced(request: ChatRequest, tools: Tools) -> str:
-    """Give the beginning of a call, where the request insists on one: the model can then only go on with it."""
-    choice = request.tool_choice
-    if choice in (None, "auto", "none"):
-        return ""
-    if not tools.tools and not tools.xml_tools:
-        raise ApiError(400, "tool_choice wants a call, but there are no tools", param="tool_choice")
-    if not isinstance(choice, NamedTool):
-        return '<tool_call>\n{"name": "'
-    if choice.function.name not in tools.names:
-        raise ApiError(400, f"tool_choice: no tool is called {choice.function.name!r}", param="tool_choice")
-    return f'<tool_call>\n{{"name": "{choice.function.name}", "arguments": '

@@ -1,0 +1,52 @@
+"""What the tools of a request and its `tool_choice` come to: what the model is told, and how a call begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.output_parser import CALL, CODE
+from runtime.server.errors import ApiError
+from runtime.server.requests import ChatRequest, NamedTool
+from runtime.tools import Tools
+
+
+def told_tools(request: ChatRequest, keywords: dict[str, Any]) -> Tools:
+    """Take the tools out of a request; with `tool_choice` "none" the model is not told of any.
+
+    Args:
+        request: the request.
+        keywords: its `chat_template_kwargs`; the tools among them are taken out.
+
+    Raises:
+        ApiError: `tools` are given twice.
+        StageError: something is no tool.
+    """
+    keyword, xml, python = (keywords.pop(name, None) or [] for name in ("tools", "xml_tools", "python_tools"))
+    if request.tools and keyword:
+        raise ApiError(400, "tools are given twice: as a field, and in chat_template_kwargs", param="tools")
+    tools = Tools(request.tools or keyword, xml, python)
+    return Tools() if request.tool_choice == "none" else tools
+
+
+def forced_call(request: ChatRequest, tools: Tools) -> str:
+    """Give the beginning of a call, where the request insists on one: the model can then only go on with it.
+
+    It begins as JSON or as Python, in whichever form the tool was given; JSON where there are tools of both.
+
+    Raises:
+        ApiError: there is no such tool.
+    """
+    choice = request.tool_choice
+    if choice in (None, "auto", "none"):
+        return ""
+    if not tools.names:
+        raise ApiError(400, "tool_choice wants a call, but there are no tools", param="tool_choice")
+    by_json = Tools(tools.tools, tools.xml_tools).names
+    if not isinstance(choice, NamedTool):
+        return f'{CALL}\n{{"name": "' if by_json else f"{CODE}\n"
+    name = choice.function.name
+    if name in by_json:
+        return f'{CALL}\n{{"name": "{name}", "arguments": '
+    if name in tools.signatures:
+        return f"{CODE}\n{name}("
+    raise ApiError(400, f"tool_choice: no tool is called {name!r}", param="tool_choice")
