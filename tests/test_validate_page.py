@@ -20,6 +20,7 @@ from artifacts.manifest import Manifest
 from validate.certificate import Movement
 from validate.findings import Check, Findings
 from validate.greedy import Continuation
+from validate.layers import ENGINE
 from validate.layers.findings import FirstWrong, LastWord, LayerFindings, TensorFinding
 from validate.network import LABEL
 from validate.page import write_page
@@ -152,6 +153,15 @@ def test_it_names_model_target_versions_and_what_the_results_are(text: str) -> N
     assert LABEL in text
     assert "No engine was run" in text
     assert not re.search(r"engine", text.replace("No engine was run", ""), re.IGNORECASE)
+
+
+def test_an_engine_is_named_where_one_was_run(tmp_path: Path) -> None:
+    layers = layer_findings(wrong=False)
+    rows = tuple(replace(row, subject=row.subject.replace(LABEL, ENGINE)) for row in layers.tensors)
+    found = report(tmp_path, layers=replace(layers, tensors=rows))
+    page = write_page(found, {})[0].read_text()
+    assert "Engines were built from model_fp32 and run on a GPU" in page
+    assert "No engine" not in page
 
 
 def test_what_comes_from_outside_is_escaped(text: str) -> None:

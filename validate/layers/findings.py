@@ -164,6 +164,12 @@ class LayerFindings:
         first = raw["first"] and {
             **raw["first"],
             "feeds": tuple((name, right) for name, right in raw["first"]["feeds"]),
+    @property
+    def subjects(self) -> list[str]:
+        """What was judged, each once."""
+        rows = [row.subject for row in self.tensors]
+        return list(dict.fromkeys([*rows, *(word.subject for word in self.last_word)]))
+
         }
         return cls(
             asked=raw["asked"],
