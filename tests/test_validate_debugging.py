@@ -192,6 +192,14 @@ def test_both_graphs_stand_alone(model: ModelFolder, tmp_path: Path) -> None:
     assert np.array_equal(numpy_helper.to_array(weight), numpy_helper.to_array(own).astype(np.float32))
 
 
+def test_two_sections_need_what_lies_around_the_folder_and_the_rest_nothing(model: ModelFolder) -> None:
+    """docs/debug.md names them: one needs the project, one the model."""
+    folder = debug(model.root, Request(tensor=ATTENTION)).folder
+    beside = {heading for heading, line in commands(folder) if "../" in line or "validate" in line}
+    assert beside == {"Make it smaller without a GPU", "How it was cut"}
+    assert all(f'"{heading}"' in (ROOT / "docs" / "debug.md").read_text() for heading in beside)
+
+
 @pytest.mark.slow
 def test_the_commands_work_and_end_as_the_readme_says(model: ModelFolder) -> None:
     """All but `debug reduce` and the GPU's, which have tests of their own below; seven processes of Polygraphy."""
