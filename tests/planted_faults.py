@@ -7,7 +7,7 @@ alone, or in the BF16 graph alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from artifacts.config import ModelConfig
+from artifacts.twin import fp32_twin
 
 Place = Literal["the pass", "the twin", "the BF16 graph"]
 Edit = Callable[["Editor"], None]
@@ -120,6 +121,34 @@ class Fault:
     def row(self) -> str:
         """The fault's row in docs/faults.md."""
         return f"| {self.name} | {self.place} | {self.kind} | `{self.where}` | …{self.says}… |"
+
+
+def plant(
+    fault: Fault,
+    graphs: tuple[onnx.ModelProto, onnx.ModelProto],
+    config: ModelConfig,
+    tables: Mapping[str, onnx.TensorProto],
+    layers: Layers = (0, 1, 2),
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Plant a fault where it belongs.
+
+    Args:
+        fault: which one.
+        graphs: the BF16 graph and its twin, which are changed.
+        config: the model's facts.
+        tables: the twin's rotary tables.
+        layers: those that are meant by 0, 1 and 2.
+
+    Returns:
+        The BF16 graph and its twin; a new twin where the fault is in the pass.
+    """
+    network, twin = graphs
+    fault.edit(Editor(twin if fault.place == "the twin" else network, config, layers))
+    if fault.place == "the pass":
+        twin = fp32_twin(network, config, tables)
+    if fault.tables:
+        fault.edit(Editor(twin, config, layers))
+    return network, twin
 
 
 def rope_put_back(edit: Editor) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX, fp32_twin
 from surgery import fuse
 from surgery.tables import rotary_tables
-from tests.planted_faults import FAULTS, Editor, Fault
+from tests.planted_faults import FAULTS, Editor, Fault, plant
 from tests.raw_graph import write_raw_folder
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import Graphs, judge_graphs, run_reference
 from validate.layers.comparison import Comparison
+from validate.layers.findings import LayerFindings
 from validate.layers.record import Record
 
 DOCUMENT = Path("docs/faults.md")
@@ -44,6 +46,62 @@ PLAN = (
 
 
 @dataclass(frozen=True)
+class Bookkeeping:
+    """A fault of names, shapes or values that no pattern is looked for in.
+
+    Attributes:
+        where: the first wrong tensor; nothing where none is wrong.
+        words: what its explanation says, if there is one.
+        reason: what one of the reasons says.
+    """
+
+    name: str
+    place: str
+    where: str | None = None
+    words: str = ""
+    reason: str = ""
+
+    @property
+    def row(self) -> str:
+        """The fault's row in docs/faults.md."""
+        said = ", ".join(filter(None, (self.words and f"…{self.words}…", self.reason)))
+        return f"| {self.name} | {self.place} | bookkeeping | {f'`{self.where}`' if self.where else 'none'} | {said} |"
+
+    def check(self, found: LayerFindings) -> None:
+        """Insist that the comparison said no, named the place, and said what the page quotes."""
+        assert not found.verdict
+        assert (found.first and found.first.name) == self.where
+        if found.first:
+            assert found.first.pattern == "bookkeeping"
+            assert self.words in found.first.words
+        assert any(self.reason in reason for reason in found.reasons)
+
+
+NAN = Bookkeeping(
+    "NaN on both sides",
+    "the raw export and the twin",
+    "model.layers.1.mlp.down_proj",
+    "values not finite, the reference",
+)
+RENAMED = Bookkeeping(
+    "an output renamed",
+    "the twin",
+    "present.1.key",
+    "present.1.key is missing",
+    "output cache.1.key is not of the contract",
+)
+DROPPED = Bookkeeping("an output missing", "the twin", reason="output present.1.key is missing")
+EMPTY = Bookkeeping("zero prompts", "the calls", reason="nothing was compared")
+SHORTER = Bookkeeping(
+    "a reference of another length",
+    "the reference",
+    "model.embed_tokens",
+    "has shape (1, 270, 128), expected (1, 269, 128)",
+)
+BOOKKEEPING = (NAN, RENAMED, DROPPED, EMPTY, SHORTER)
+
+
+@dataclass(frozen=True)
 class Hand:
     """A hand-made model's folder with a reference that has been run."""
 
@@ -54,20 +112,11 @@ class Hand:
 
     def plant(self, fault: Fault, place: Path) -> Graphs:
         """Write the graphs with a fault beside the right ones; give the graphs to compare."""
-        network, twin = (
-            onnx.load(str(path), load_external_data=False) for path in (self.graphs.network, self.graphs.twin)
-        )
-        if fault.place == "the twin":
-            fault.edit(Editor(twin, self.config))
-        else:
-            fault.edit(Editor(network, self.config))
-        if fault.place == "the pass":
-            twin = fp32_twin(network, self.config, self.tables)
-        if fault.tables:
-            fault.edit(Editor(twin, self.config))
+        right = [onnx.load(str(path), load_external_data=False) for path in (self.graphs.network, self.graphs.twin)]
+        planted = plant(fault, (right[0], right[1]), self.config, self.tables)
         folder = self.graphs.network.parent
         paths = [folder / f"{place.name}{suffix}.onnx" for suffix in ("", "_fp32")]
-        for path, model in zip(paths, (network, twin), strict=True):
+        for path, model in zip(paths, planted, strict=True):
             path.write_bytes(model.SerializeToString())
         return Graphs(self.graphs.raw_twin, paths[1], paths[0])
 
@@ -92,6 +141,13 @@ def test_the_quick_faults_are_faults_of_the_list() -> None:
     assert sum(map(chosen, FAULTS)) == len(QUICK)
 
 
+def test_the_page_lists_the_faults_that_are_planted_and_no_others() -> None:
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    head = lines.index("| fault | planted in | seen by | first wrong tensor | the explanation says |")
+    rows = list(takewhile(lambda line: line.startswith("|"), lines[head + 2 :]))
+    assert rows == [*(fault.row for fault in FAULTS), *(fault.row for fault in BOOKKEEPING)]
+
+
 def test_the_right_graphs_pass(hand: Hand, tmp_path: Path) -> None:
     found = judge_graphs(hand.comparison, hand.graphs, Record(tmp_path))
     assert found.reasons == []
@@ -114,7 +170,6 @@ def test_a_fault_is_seen_and_its_place_named(hand: Hand, fault: Fault, tmp_path:
     assert (found.first.name, found.first.instrument) == (fault.where, fault.kind)
     assert fault.says in found.first.words
     assert all(right for _, right in found.first.feeds)
-    assert fault.row in DOCUMENT.read_text(encoding="utf-8")
 
 
 def plain(hand: Hand, tmp_path: Path, edit: Callable[[onnx.ModelProto], None], *, raw: bool = False) -> Graphs:
@@ -137,10 +192,7 @@ def test_nan_on_both_sides_is_a_no(hand: Hand, tmp_path: Path) -> None:
     graphs = plain(hand, tmp_path, break_it, raw=True)
     comparison = replace(hand.comparison, reference=Record(tmp_path / "reference"))
     run_reference(comparison, graphs.raw_twin)
-    found = judge_graphs(comparison, graphs, Record(tmp_path / "network"))
-    assert found.first is not None
-    assert found.first.name == "model.layers.1.mlp.down_proj"
-    assert "values not finite, the reference" in found.first.words
+    NAN.check(judge_graphs(comparison, graphs, Record(tmp_path / "network")))
 
 
 def test_a_renamed_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
@@ -148,25 +200,18 @@ def test_a_renamed_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
         Editor(model, hand.config).rename({"present.1.key": "cache.1.key"})
         next(value for value in model.graph.output if value.name == "present.1.key").name = "cache.1.key"
 
-    found = judge_graphs(hand.comparison, plain(hand, tmp_path, rename), Record(tmp_path))
-    assert found.first is not None
-    assert (found.first.name, found.first.pattern) == ("present.1.key", "bookkeeping")
-    assert "present.1.key is missing" in found.first.words
-    assert any("output cache.1.key is not of the contract" in reason for reason in found.reasons)
+    RENAMED.check(judge_graphs(hand.comparison, plain(hand, tmp_path, rename), Record(tmp_path)))
 
 
 def test_a_missing_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
     def drop(model: onnx.ModelProto) -> None:
         model.graph.output.remove(next(value for value in model.graph.output if value.name == "present.1.key"))
 
-    found = judge_graphs(hand.comparison, plain(hand, tmp_path, drop), Record(tmp_path))
-    assert any("output present.1.key is missing" in reason for reason in found.reasons)
+    DROPPED.check(judge_graphs(hand.comparison, plain(hand, tmp_path, drop), Record(tmp_path)))
 
 
 def test_zero_prompts_are_a_no(hand: Hand, tmp_path: Path) -> None:
-    found = judge_graphs(replace(hand.comparison, calls=()), hand.graphs, Record(tmp_path))
-    assert not found.verdict
-    assert "nothing was compared" in found.reasons
+    EMPTY.check(judge_graphs(replace(hand.comparison, calls=()), hand.graphs, Record(tmp_path)))
 
 
 def test_a_reference_of_another_length_is_a_no(hand: Hand, tmp_path: Path) -> None:
@@ -174,7 +219,4 @@ def test_a_reference_of_another_length_is_a_no(hand: Hand, tmp_path: Path) -> No
     other = replace(hand.comparison, calls=shorter, reference=Record(tmp_path / "reference"))
     run_reference(other, hand.graphs.raw_twin)
     asked = replace(other, calls=hand.comparison.calls[:1])
-    found = judge_graphs(asked, hand.graphs, Record(tmp_path / "network"))
-    assert found.first is not None
-    assert (found.first.name, found.first.pattern) == ("model.embed_tokens", "bookkeeping")
-    assert "has shape (1, 270, 128), expected (1, 269, 128)" in found.first.words
+    SHORTER.check(judge_graphs(asked, hand.graphs, Record(tmp_path / "network")))

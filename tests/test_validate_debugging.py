@@ -20,13 +20,20 @@ from onnx import helper, numpy_helper
 from artifacts.contract import Form
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
+from artifacts.manifest import FileRecord, Manifest
+from tests.layer_findings import RIGHT
 from tests.planted_faults import Editor, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
 from validate.debugging.comparison import Reading, conclusion
 from validate.debugging.graphs import load_graph
-from validate.debugging.truth import choose_call
+from validate.debugging.request import of_finding
+from validate.debugging.truth import USUAL, choose_call
+from validate.findings import Check, Findings
 from validate.layers.findings import FirstWrong, LayerFindings
 from validate.network import LABEL
+from validate.prompt import Prompt
+from validate.report import Report
+from validate.runners import RUNNERS
 
 ATTENTION = "model.layers.3.self_attn.attention"
 DOWN = "model.layers.2.mlp.down_proj"
@@ -185,6 +192,14 @@ def test_both_graphs_stand_alone(model: ModelFolder, tmp_path: Path) -> None:
     assert np.array_equal(numpy_helper.to_array(weight), numpy_helper.to_array(own).astype(np.float32))
 
 
+def test_two_sections_need_what_lies_around_the_folder_and_the_rest_nothing(model: ModelFolder) -> None:
+    """docs/debug.md names them: one needs the project, one the model."""
+    folder = debug(model.root, Request(tensor=ATTENTION)).folder
+    beside = {heading for heading, line in commands(folder) if "../" in line or "validate" in line}
+    assert beside == {"Make it smaller without a GPU", "How it was cut"}
+    assert all(f'"{heading}"' in (ROOT / "docs" / "debug.md").read_text() for heading in beside)
+
+
 @pytest.mark.slow
 def test_the_commands_work_and_end_as_the_readme_says(model: ModelFolder) -> None:
     """All but `debug reduce` and the GPU's, which have tests of their own below; seven processes of Polygraphy."""
@@ -258,16 +273,28 @@ def first(**changes: object) -> FirstWrong:
     return replace(found, **changes)  # type: ignore[arg-type]  # a test's shorthand
 
 
-def write_report(folder: ModelFolder, found: FirstWrong | None) -> Path:
-    layers = LayerFindings("named", "a reference", "tensorrt_rtx 1", (), (), found, ())
+def write_report(folder: ModelFolder, layers: LayerFindings, *problems: str) -> Path:
+    """Write a report of the graphs that lie there; PyTorch and every runner agree, but for what `problems` say."""
     place = folder.root / "validate" / "a-target"
     place.mkdir(parents=True, exist_ok=True)
-    (place / "report.json").write_text(json.dumps({"layers": layers.to_json()}))
+    check = Check("small positions: one call", 7, 100, 1e-6, 2e-6, 1e-4, problems)
+    found = tuple(Findings(runner.name, runner.role.value, [check]) for runner in RUNNERS)
+    rotates, digests = folder.config().uses_rope, folder.digests()
+    report = Report(folder.name, "a-target", rotates, Prompt((1, 2), None), found, {}, (), place, layers)
+    report.write(place / "report.json")
+    graphs = {folder.relative(path): FileRecord.of(path, digests) for path in folder.onnx.glob("*.onnx")}
+    Manifest("validate", {}, {}, graphs, {}, {}).write(place / "manifest.json")
     return place
 
 
+@pytest.fixture
+def own(model: ModelFolder, tmp_path: Path) -> ModelFolder:
+    """A copy of the model that a test may change."""
+    return ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+
+
 def test_without_a_name_it_is_the_first_wrong_tensor_of_the_last_report(faulty: ModelFolder) -> None:
-    place = write_report(faulty, first())
+    place = write_report(faulty, replace(RIGHT, first=first()))
     piece = debug(faulty.root)
     assert piece.folder == place / "polygraphy" / DOWN
     assert (piece.request.form, piece.call.name) == (Form.MODEL_ALL, "decode at position 10")
@@ -277,12 +304,58 @@ def test_without_a_name_it_is_the_first_wrong_tensor_of_the_last_report(faulty: 
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_where_nothing_is_wrong_it_says_so(model: ModelFolder, tmp_path: Path, reported: bool) -> None:
-    folder = ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+def test_where_nothing_is_wrong_it_says_so(own: ModelFolder, reported: bool) -> None:
     if reported:
-        write_report(folder, None)
-    with pytest.raises(StageError, match="nothing is wrong in" if reported else "no report of"):
-        debug(folder.root)
+        write_report(own, RIGHT)
+    with pytest.raises(StageError, match="nothing is wrong in" if reported else "no report of") as caught:
+        debug(own.root)
+    command = f"make debug MODEL=random:tiny-d128 NAME=m OUT={own.root.parent} LAYER=7"
+    assert command in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "problems"),
+    [
+        (replace(RIGHT, problems=("output cache.1.key is not of the contract",)), ()),
+        (replace(RIGHT, last_word=(replace(RIGHT.last_word[0], problem="logits are off"),)), ()),
+        (RIGHT, ("PyTorch says no",)),
+    ],
+    ids=["a problem", "the last word", "a runner"],
+)
+def test_a_report_that_says_no_without_a_first_wrong_tensor_tells_why(
+    own: ModelFolder, layers: LayerFindings, problems: tuple[str, ...]
+) -> None:
+    place = write_report(own, layers, *problems)
+    with pytest.raises(StageError, match="no tensor is the first wrong one in") as caught:
+        debug(own.root)
+    reason = json.loads((place / "report.json").read_text())["problems"][0]
+    assert reason in str(caught.value)
+    assert "nothing is wrong" not in str(caught.value)
+
+
+def test_a_report_of_other_graphs_is_refused(own: ModelFolder) -> None:
+    write_report(own, replace(RIGHT, first=first()))
+    path = own.graph(Form.MODEL)
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(StageError, match=r"(?s)is of other graphs.*onnx/model.onnx") as caught:
+        debug(own.root)
+    assert f"make validate MODEL=random:tiny-d128 NAME=m OUT={own.root.parent}" in str(caught.value)
+
+
+def test_a_report_of_another_version_is_refused(own: ModelFolder) -> None:
+    place = write_report(own, RIGHT)
+    raw = json.loads((place / "report.json").read_text())
+    raw["layers"]["tensors"][0]["a new number"] = 1
+    (place / "report.json").write_text(json.dumps(raw))
+    with pytest.raises(StageError, match=r"(?s)is no report of this version.*a new number.*make validate MODEL="):
+        debug(own.root)
+
+
+def test_a_missing_tensor_is_asked_for_in_the_usual_call(model: ModelFolder) -> None:
+    """It was wrong in no call; `choose_call` takes what the request has."""
+    request = of_finding(model, first(scenario=""))
+    assert request.call is None
+    assert choose_call(model.config(), request.call).name == USUAL
 
 
 @pytest.mark.parametrize(

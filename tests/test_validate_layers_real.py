@@ -1,7 +1,7 @@
 """Faults planted in a trained model of 135M parameters with an irregular NoPE list are seen, and their places named.
 
 Slow: needs REAL_CHECKPOINT, the folder of a checkpoint in SmolLM3's format whose config.json has NoPE layers 3, 7, 11,
-12, 20 and 29 of 30, and some ten minutes. Trained weights are what random ones are not: a few channels are a thousand
+12, 20 and 29 of 30, and about half an hour. Trained weights are what random ones are not: a few channels are a thousand
 times the others, and attention is sharp where it matters.
 """
 
@@ -17,9 +17,9 @@ import pytest
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
 from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX, fp32_twin
+from artifacts.twin import SUFFIX
 from surgery.tables import rotary_tables
-from tests.planted_faults import FAULTS, Editor, Fault, moved
+from tests.planted_faults import FAULTS, Fault, moved, plant
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import Graphs, judge_graphs, run_reference
@@ -39,18 +39,12 @@ PLAN = (
 )
 LAYERS = (2, 3, 4)
 """Which layers stand for the hand-made model's: the middle one is NoPE."""
-EVERYWHERE = ("positions in BF16",)
+EVERYWHERE = ("positions in BF16", "theta of the class default", "rotary tables made in BF16")
 """Faults of every layer, of which the first is named."""
-CHOSEN = (
-    "RoPE put back on one NoPE layer, the pass",
-    "RoPE missing on one RoPE layer, the pass",
-    "one layer's down projection × 1.01, the BF16 graph",
-    "two layers' present keys swapped, the pass",
-    "mask by positions instead of slots, the pass",
-    "scores off by 0.3 % in one layer, the BF16 graph",
-    "norm statistics in BF16, the BF16 graph",
-    "positions in BF16, the BF16 graph",
-)
+INVISIBLE = ("`Attention.scale` left to the importer",)
+"""At head_dim 64 the root of the scale, 0.35355, is 0.011 % off in BF16 and the scores 0.02 %: less than any limit, and
+no fault that matters. At 32 and 128 it is the 0.25 % and 0.29 % that the hand-made model shows."""
+PLANTED = tuple(fault for fault in FAULTS if fault.name not in INVISIBLE)
 
 
 @dataclass(frozen=True)
@@ -76,19 +70,15 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
     return Real(folder, comparison)
 
 
-def plant(real: Real, fault: Fault, name: str) -> Graphs:
+def write(real: Real, fault: Fault, name: str) -> Graphs:
     """Write the graphs with a fault beside the right ones; give the graphs to compare."""
-    right = Graphs.of(real.folder)
-    config, tables = (
-        real.comparison.config,
-        rotary_tables(real.folder.export_manifest().facts, real.comparison.config, ""),
-    )
+    right, config = Graphs.of(real.folder), real.comparison.config
+    known = rotary_tables(real.folder.export_manifest().facts, config, "")
+    tables = {table: known[table + SUFFIX] for table in (ROTARY_COS, ROTARY_SIN)}
     network, twin = (onnx.load(str(path), load_external_data=False) for path in (right.network, right.twin))
-    fault.edit(Editor(network, config, LAYERS))
-    if fault.place == "the pass":
-        twin = fp32_twin(network, config, {table: tables[table + SUFFIX] for table in (ROTARY_COS, ROTARY_SIN)})
+    planted = plant(fault, (network, twin), config, tables, LAYERS)
     paths = [real.folder.onnx / f"{name}{suffix}.onnx" for suffix in ("", "_fp32")]
-    for path, model in zip(paths, (network, twin), strict=True):
+    for path, model in zip(paths, planted, strict=True):
         path.write_bytes(model.SerializeToString())
     return replace(right, network=paths[0], twin=paths[1])
 
@@ -98,11 +88,9 @@ def test_the_right_graphs_of_a_trained_model_pass(real: Real, tmp_path: Path) ->
     assert found.reasons == []
 
 
-@pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if f"{fault.name}, {fault.place}" in CHOSEN], ids=lambda fault: fault.name
-)
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: f"{fault.name}, in {fault.place}")
 def test_a_fault_in_a_trained_model_is_seen_and_its_place_named(real: Real, fault: Fault, tmp_path: Path) -> None:
-    found = judge_graphs(real.comparison, plant(real, fault, tmp_path.name), Record(tmp_path))
+    found = judge_graphs(real.comparison, write(real, fault, tmp_path.name), Record(tmp_path))
     assert found.first is not None
     where = fault.where if fault.name in EVERYWHERE else moved(fault.where, LAYERS)
     assert (found.first.name, found.first.instrument) == (where, fault.kind)
@@ -114,5 +102,6 @@ def moved_words(says: str) -> str:
     return moved(says, LAYERS).replace("layer 2", f"layer {LAYERS[2]}")
 
 
-def test_as_many_faults_are_planted_as_were_chosen() -> None:
-    assert len([fault for fault in FAULTS if f"{fault.name}, {fault.place}" in CHOSEN]) == len(CHOSEN)
+def test_every_fault_is_planted_but_those_that_cannot_show() -> None:
+    assert len(PLANTED) == len(FAULTS) - len(INVISIBLE)
+    assert {*EVERYWHERE, *INVISIBLE} <= {fault.name for fault in FAULTS}

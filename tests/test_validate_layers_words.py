@@ -92,6 +92,9 @@ def logits(lead: float) -> Array:
 def test_another_token_is_excused_where_the_reference_has_a_tie(comparison: Comparison) -> None:
     found = last_word(comparison, Logits(logits(-0.001)), twin=False)  # type: ignore[arg-type]  # as above
     assert (found.tokens, found.same, found.ties, found.problem) == (1, 0, 1, "")
+    assert found.note == (
+        "stand-in: 1 of 1 next tokens are others, only where the reference holds both for nearly as likely: a tie"
+    )
 
 
 def test_another_token_is_a_no_where_there_is_none(comparison: Comparison) -> None:
@@ -100,6 +103,7 @@ def test_another_token_is_a_no_where_there_is_none(comparison: Comparison) -> No
     found = last_word(comparison, Logits(other), twin=True)  # type: ignore[arg-type]  # as above
     assert "1 of 1 tokens are others, and no ties" in found.problem
     assert "(1e-04 allowed)" in found.problem
+    assert found.note == ""
 
 
 def test_an_output_that_is_missing_is_a_no(comparison: Comparison) -> None:

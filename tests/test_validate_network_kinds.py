@@ -53,6 +53,7 @@ UNARY = [
     case("Not", node("Not", "x"), {"x": BOOLS}),
     *(case(op, node(op, "x"), {"x": SPECIAL}) for op in ("IsInf", "IsNaN")),
     *(case(op, node(op, "x"), {"x": X}) for op in ("Relu", "Sigmoid", "Tanh", "Softmax")),
+    *(case(f"Gelu, {form}", node("Gelu", "x", approximate=form), {"x": X * 2}) for form in ("none", "tanh")),
     case("Clip", node("Clip", "x low high"), {"x": X}, low=np.array(-0.3, np.float32), high=np.array(0.4, np.float32)),
     case("Swish", node("Swish", "x", alpha=1.5), {"x": X}),
     case("Cast to integer", node("Cast", "x", to=TensorProto.INT64), {"x": X * 3}),
@@ -195,6 +196,17 @@ QUANTIZED = [
     case(
         "QuantizeLinear to INT8 and back",
         [node("QuantizeLinear", "x s", "q", output_dtype=TensorProto.INT8), node("DequantizeLinear", "q s")],
+        {"x": X * 2},
+        s=np.array(0.02, np.float32),
+    ),
+    case(
+        "QuantizeLinear of a tensor that others use too",
+        [
+            node("Abs", "x", "a"),
+            node("QuantizeLinear", "a s", "q", output_dtype=TensorProto.INT8),
+            node("DequantizeLinear", "q s", "d"),
+            node("Add", "d a"),
+        ],
         {"x": X * 2},
         s=np.array(0.02, np.float32),
     ),

@@ -153,6 +153,15 @@ def test_feeds_that_do_not_fit_are_refused_all_at_once(fused: Program) -> None:
         assert words in text, text
 
 
+def test_a_constant_is_given_but_not_taken(tmp_path: Path) -> None:
+    """One that was computed when the program was made, too; the message names it."""
+    steps = [node("Abs", "w", "folded"), node("Mul", "x folded")]
+    made = program(tmp_path, model(steps, {"x": X.numpy()}, {"w": X.numpy()}))
+    assert torch.equal(made.run({"x": X}, ["folded"])["folded"], X.abs())
+    with pytest.raises(StageError, match=r"(?s)'folded' cannot be fed.*a constant"):
+        made.run({"x": X, "folded": X})
+
+
 def test_names_that_the_network_does_not_have_are_refused_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"(?s)'nobody'.*'nothing'"):
         chain(tmp_path).run({"x": X, "nobody": X}, ["nothing"])

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from artifacts.errors import StageError
 from tests.one_operator import evaluate, model, node, packed, program
-from validate.network import elementwise, kinds, reading
+from validate.network import elementwise, kinds, reading, transformer
 from validate.network.layers import Layer, Network, TensorFacts
 from validate.network.order import ordered
 
@@ -132,6 +132,14 @@ def test_an_assertion_that_does_not_hold_is_refused_with_its_message() -> None:
     insist(torch.tensor([True, True]))
     with pytest.raises(StageError, match=r"(?s)'the assertion'.*sizes differ"):
         insist(torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("causal_kind", "LOWER_RIGHT"), ("norm_op", "NONE")])
+def test_an_attention_that_the_parser_never_makes_is_refused(attribute: str, value: str) -> None:
+    known = {**transformer.PLAIN, "causal_kind": "NONE"}
+    transformer.attention(Layer("the attention", "ATTENTION", (), (), known))
+    with pytest.raises(StageError, match=f"(?s)the attention.*{attribute} = '{value}'"):
+        transformer.attention(Layer("the attention", "ATTENTION", (), (), {**known, attribute: value}))
 
 
 def layer(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Layer:

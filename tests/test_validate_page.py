@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
-from artifacts.manifest import Manifest
+from artifacts.layout import ModelFolder
+from artifacts.manifest import FileRecord, Manifest
 from validate.certificate import Movement
 from validate.findings import Check, Findings
 from validate.greedy import Continuation
+from validate.layers import ENGINE
 from validate.layers.findings import FirstWrong, LastWord, LayerFindings, TensorFinding
 from validate.network import LABEL
 from validate.page import write_page
@@ -154,6 +156,15 @@ def test_it_names_model_target_versions_and_what_the_results_are(text: str) -> N
     assert not re.search(r"engine", text.replace("No engine was run", ""), re.IGNORECASE)
 
 
+def test_an_engine_is_named_where_one_was_run(tmp_path: Path) -> None:
+    layers = layer_findings(wrong=False)
+    rows = tuple(replace(row, subject=row.subject.replace(LABEL, ENGINE)) for row in layers.tensors)
+    found = report(tmp_path, layers=replace(layers, tensors=rows))
+    page = write_page(found, {})[0].read_text()
+    assert "Engines were built from model_fp32 and run on a GPU" in page
+    assert "No engine" not in page
+
+
 def test_what_comes_from_outside_is_escaped(text: str) -> None:
     assert "<script" not in text
     assert "Is 1 &lt; 2?" in text
@@ -230,13 +241,23 @@ def test_tensors_that_could_not_be_measured_are_drawn_all_the_same(tmp_path: Pat
 
 
 def test_the_command_makes_the_page_again_from_the_json(tmp_path: Path) -> None:
-    found = report(tmp_path, layers=None)
-    found.write(tmp_path / "report.json")
-    Manifest("validate", {}, {}, {}, {}, {"torch": "9.9"}).write(tmp_path / "manifest.json")
-    done = subprocess.run([sys.executable, "-m", "validate.page", str(tmp_path)], capture_output=True, text=True)
+    folder = ModelFolder(tmp_path / "a-model")
+    place = folder.target("validate", "a-target")
+    place.mkdir(parents=True)
+    found = report(place, layers=None)
+    found.write(place / "report.json")
+    digests = folder.digests()
+    wrote = {folder.relative(place / "report.json"): FileRecord.of(place / "report.json", digests)}
+    gone = {"validate/a-target/plots/gone.png": FileRecord(1, "an old digest")}
+    Manifest("validate", {}, {}, {}, {**wrote, **gone}, {"torch": "9.9"}).write(place / "manifest.json")
+    done = subprocess.run([sys.executable, "-m", "validate.page", str(place)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert str(tmp_path / "report.html") in done.stdout
-    assert "9.9" in (tmp_path / "report.html").read_text()
+    assert str(place / "report.html") in done.stdout
+    assert "9.9" in (place / "report.html").read_text()
+    manifest = Manifest.read(place / "manifest.json", made_by="")
+    files = {folder.relative(path) for path in place.rglob("*") if path.is_file()}
+    assert manifest.outputs.keys() | {"validate/a-target/manifest.json"} == files
+    assert manifest.is_current(folder.root, digests, options={}, checkpoint={}, inputs={}, tools={"torch": "9.9"})
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.numpy_session import CONFIG
 from validate.certificate import Movement
 from validate.findings import Check, Findings, Noise
 from validate.greedy import Continuation
+from validate.layers import ENGINE
 from validate.plans import PlanState
 from validate.prompt import Prompt
 from validate.report import REPORT, Report, subjects
@@ -114,6 +115,23 @@ def test_a_report_is_the_same_after_its_file(report: Report) -> None:
     assert raw["verdict"] == "yes"
     assert raw["texts"]["PyTorch FP32"] == "Hi [you]"
     assert "No engine was run" in raw["engine"]
+
+
+def test_what_an_engine_computed_is_said_to_be_one_and_nothing_else(report: Report) -> None:
+    assert report.engine.startswith("No engine was run")
+    row, word = RIGHT.tensors[0], RIGHT.last_word[0]
+    engines = [f"{ENGINE}: {graph}" for graph in ("model_fp32", "model")]
+    layers = replace(
+        RIGHT, tensors=(row, replace(row, subject=engines[0])), last_word=(replace(word, subject=engines[1]),)
+    )
+    ran = replace(report, layers=layers)
+    assert ran.engine.startswith("Engines were built from model_fp32, model and run on a GPU")
+    assert ran.to_json()["engine"] == ran.engine
+    console = Console(file=io.StringIO(), width=200)
+    show(ran, console)
+    assert isinstance(console.file, io.StringIO)
+    assert ran.engine in console.file.getvalue()
+    assert "No engine" not in console.file.getvalue()
 
 
 def test_the_terminal_shows_tables_texts_and_the_verdict_last(report: Report) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from artifacts.command import COULD_NOT, DONE, VERDICT_NO
+from artifacts.doctor import Gpu
 from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
 from tests.layer_findings import RIGHT
@@ -86,6 +87,26 @@ def test_another_option_or_another_plan_is_not_up_to_date(folder: ModelFolder, r
     assert not report.up_to_date
     assert not report.verdict
     assert "manifest.json" in report.problems[0]
+
+
+def test_a_report_of_the_network_is_none_of_an_engine(
+    folder: ModelFolder, runners_find: Find, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners_find(right)
+    monkeypatch.setattr("validate.layers.engine.find_gpus", list)
+    on_cpu = validate(folder.root)
+    assert on_cpu.target.endswith("-cpu")
+    for driver in ("570.1", "580.2"):
+        gpu = Gpu("a GPU", driver, "80 GiB", "9.0")
+        monkeypatch.setattr("validate.layers.engine.find_gpus", lambda gpu=gpu: [gpu])
+        found = validate(folder.root)
+        assert not found.up_to_date
+        assert found.target.startswith(on_cpu.target)
+        assert found.target.endswith("-gpu")
+        assert validate(folder.root).up_to_date
+    monkeypatch.setattr("validate.layers.engine.find_gpus", list)
+    again = validate(folder.root)
+    assert (again.target, again.up_to_date) == (on_cpu.target, True)
 
 
 @pytest.mark.parametrize(("found", "code"), [(right, DONE), (wrong, VERDICT_NO)])

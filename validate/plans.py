@@ -1,6 +1,6 @@
 """Look at the plans that were built: are they whole, and were they built from the graphs that are validated here?
 
-A plan is not run without a GPU, and this says so. An old plan beside new graphs is a "no": who takes both takes a
+A plan is not opened here, let alone run. An old plan beside new graphs is a "no": who takes both takes a
 graph that was validated and an engine that was not made from it.
 """
 
@@ -13,8 +13,6 @@ from artifacts.digest import Digests
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
-
-NO_ENGINE = "No engine was run: the graphs were, on the CPU. A plan is looked at, not opened."
 
 
 @dataclass(frozen=True)

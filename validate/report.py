@@ -10,8 +10,8 @@ from typing import Any
 
 from validate import greedy
 from validate.findings import Findings, Noise
-from validate.layers import LayerFindings
-from validate.plans import NO_ENGINE, PlanState
+from validate.layers import ENGINE, LayerFindings
+from validate.plans import PlanState
 from validate.prompt import Prompt
 from validate.runners import RUNNERS, Role
 
@@ -75,6 +75,18 @@ class Report:
         return not self.problems
 
     @property
+    def engine(self) -> str:
+        """What ran on a GPU and what did not, as the subjects' labels have it."""
+        labels = [] if self.layers is None else self.layers.subjects
+        graphs = dict.fromkeys(label.rpartition(": ")[2] for label in labels if label.startswith(ENGINE))
+        if not graphs:
+            return "No engine was run: the graphs were, on the CPU. A plan is looked at, not opened."
+        return (
+            f"Engines were built from {', '.join(graphs)} and run on a GPU, for the comparison layer by layer; the "
+            "rest ran on the CPU. A plan is looked at, not opened."
+        )
+
+    @property
     def noise(self) -> Noise | None:
         """What BF16 itself does to the logits, as PyTorch shows it."""
         return next((found.noise for found in self.findings if found.role == Role.NOISE.value), None)
@@ -96,7 +108,7 @@ class Report:
             "compared": {"tensors": tensors, "elements": elements},
             "model": self.model,
             "target": self.target,
-            "engine": NO_ENGINE,
+            "engine": self.engine,
             "uses_rope": self.uses_rope,
             "prompt": {"text": self.prompt.text, "ids": self.prompt.ids},
             "texts": dict(self.texts),

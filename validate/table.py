@@ -10,7 +10,6 @@ from validate.certificate import SHIFT
 from validate.comparison import TOLERANCE
 from validate.findings import Check, Findings
 from validate.layers.table import show_layers
-from validate.plans import NO_ENGINE
 from validate.report import PAGE, REPORT, Report, subjects
 from validate.runners import Role
 
@@ -108,7 +107,7 @@ def _plans(report: Report, console: Console) -> None:
         console.print(f"plan {escape(plan.target)}: {state}")
     if not report.plans:
         console.print("no plan was built")
-    console.print(NO_ENGINE)
+    console.print(report.engine, markup=False)
 
 
 def _verdict(report: Report, console: Console) -> None:

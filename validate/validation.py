@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +16,14 @@ from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
 from artifacts.writing import Writing, cannot_write
 from validate.inputs import Inputs, open_inputs
-from validate.layers import NAMED
+from validate.layers import ENGINE, NAMED
 from validate.prompt import DEFAULT_PROMPT
 from validate.report import REPORT, Report
 
 TOOLS = ("onnxruntime-gpu", "torch", "transformers", "tokenizers", "numpy", "tensorrt", "tensorrt-rtx", "python")
 MANIFEST = "manifest.json"
+SHOWN_BY = "TensorRT shown by"
+"""What a manifest calls the subject that stands for TensorRT: a report of a network is none of an engine."""
 _WORK = ".work."
 
 
@@ -62,10 +64,12 @@ def validate(root: Path, options: Options | None = None) -> Report:
     Raises:
         StageError: an input is not what it should be, or a runner could not do it.
     """
+    from validate.layers.engine import shown_by
+
     options = options or Options()
     inputs = open_inputs(root)
-    tools = versions(*TOOLS)
-    target = f"onnxruntime-{tools['onnxruntime-gpu']}-cpu"
+    tools = {**versions(*TOOLS), SHOWN_BY: shown_by()}
+    target = target_name(tools)
     place = inputs.folder.target("validate", target)
     earlier = _earlier(inputs, place, options, tools)
     if earlier is not None:
@@ -83,6 +87,15 @@ def validate(root: Path, options: Options | None = None) -> Report:
         manifest.write(writing.path(MANIFEST))
     inputs.digests.remember(place / REPORT, written.sha256)
     return report
+
+
+def target_name(tools: Mapping[str, str]) -> str:
+    """Name a report after what ran: ONNX Runtime on the CPU, and TensorRT on a GPU where there is one."""
+    name = f"onnxruntime-{tools['onnxruntime-gpu']}-cpu"
+    if not tools[SHOWN_BY].startswith(ENGINE):
+        return name
+    backend = "tensorrt" if tools["tensorrt"] != "absent" else "tensorrt-rtx"
+    return f"{name}_{backend}-{tools[backend]}-gpu"
 
 
 def _write_page(inputs: Inputs, report: Report, tools: dict[str, str]) -> dict[str, FileRecord]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.contract import Form
 from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
-from validate.layers.findings import FirstWrong, LayerFindings
-from validate.report import REPORT
+from artifacts.manifest import FileRecord, Manifest
+from validate.layers.findings import FirstWrong
+from validate.report import REPORT, Report
 
 FORMS = tuple(form for form in Form if not form.linear)
 """Graphs that a sub-graph may be cut from: the comparison's calls are made for a cache that grows."""
+SHOWN = 4
+"""Reasons for a no that a message quotes; report.json has all."""
 
 
 @dataclass(frozen=True)
@@ -43,29 +45,54 @@ def first_wrong(folder: ModelFolder) -> Request:
     """Ask for the first wrong tensor of the last report.
 
     Raises:
-        StageError: there is no report, it compared no layers, or nothing is wrong in it.
+        StageError: there is no report, it is of other graphs, it compared no layers, or it names no wrong tensor.
     """
-    command = f"make validate LAYERS=all NAME={folder.name} OUT={folder.root.parent}"
     place = last_report(folder)
-    findings = read_layers(place) if place else None
-    if findings is None:
+    known = None if place is None else read_report(place, remedy=make(folder, "validate"))
+    if place is None or known is None or known.layers is None:
         raise refuse(
             f"no report of {folder.root} compares its layers",
             expected="a report that names the first wrong tensor, or --layer or --tensor",
             found=f"{place / REPORT}, without layers" if place else "no report",
-            remedy=f"{command}, or make debug LAYER=7",
+            remedy=f"{make(folder, 'validate')} LAYERS=all, or {make(folder, 'debug')} LAYER=7",
         )
-    if findings.first is None:
+    _check_graphs(folder, place)
+    if known.layers.first is None:
+        compared = f"{known.layers.compared[0]} tensors compared, all right"
         raise refuse(
-            f"nothing is wrong in {place}",
+            f"no tensor is the first wrong one in {place}" if known.problems else f"nothing is wrong in {place}",
             expected="a first wrong tensor, or --layer or --tensor",
-            found=f"{findings.compared[0]} tensors compared, all right",
-            remedy="make debug LAYER=7, or TENSOR=<name>, to look at one all the same",
+            found="; ".join([*known.problems[:SHOWN], f"see {place / REPORT}"]) if known.problems else compared,
+            remedy=f"{make(folder, 'debug')} LAYER=7, or TENSOR=<name>, to look at one all the same",
         )
-    return of_finding(findings.first)
+    return of_finding(folder, known.layers.first)
 
 
-def of_finding(first: FirstWrong) -> Request:
+def _check_graphs(folder: ModelFolder, place: Path) -> None:
+    """Insist that a report is of the graphs that lie there now; plans may have changed."""
+    remedy, digests = make(folder, "validate"), folder.digests()
+    inputs = Manifest.read(place / "manifest.json", made_by=remedy).inputs
+    graphs = {name: record for name, record in inputs.items() if (folder.root / name).parent == folder.onnx}
+    changed = [
+        name
+        for name, record in graphs.items()
+        if not (folder.root / name).is_file() or FileRecord.of(folder.root / name, digests) != record
+    ]
+    if changed or not graphs:
+        raise refuse(
+            f"the report in {place} is of other graphs",
+            expected="a report of the graphs that lie there now",
+            found=f"another {', '.join(changed)}" if changed else "a manifest that names no graph",
+            remedy=remedy,
+        )
+
+
+def make(folder: ModelFolder, stage: str) -> str:
+    """Give the command that runs a stage on this model again."""
+    return f"make {stage} MODEL={folder.origin} NAME={folder.name} OUT={folder.root.parent}"
+
+
+def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
     """Ask for the tensor that a report names, in the graph and the call in which it was wrong."""
     stem = first.subject.rpartition(": ")[2].removesuffix("_fp32")
     forms = {form.value: form for form in FORMS}
@@ -73,12 +100,18 @@ def of_finding(first: FirstWrong) -> Request:
         raise refuse(
             f"{first.name} was wrong in {first.subject}, which no piece is cut from",
             expected=f"one of {', '.join(forms)}",
-            remedy=f"make debug TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
+            remedy=f"{make(folder, 'debug')} TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
         )
     return Request(tensor=first.name, form=forms[stem], call=first.scenario or None, first=first)
 
 
-def read_layers(report: Path) -> LayerFindings | None:
-    """Read what a report's folder holds of the layer-by-layer comparison."""
-    raw = json.loads((report / REPORT).read_text(encoding="utf-8")).get("layers")
-    return LayerFindings.from_json(raw) if raw else None
+def read_report(place: Path, remedy: str) -> Report:
+    """Read a report.
+
+    Raises:
+        StageError: it is none of this version.
+    """
+    try:
+        return Report.read(place)
+    except (ValueError, KeyError, TypeError) as error:
+        raise refuse(f"{place / REPORT} is no report of this version", found=repr(error), remedy=remedy) from None

@@ -39,7 +39,7 @@ def choose_call(config: ModelConfig, wanted: str | None) -> Call:
         raise refuse(
             f"there is no call {wanted!r}",
             expected=f"one of {', '.join(map(repr, known))}",
-            remedy="make validate LAYERS=named again, or give another --call",
+            remedy="give another --call, or none for the usual one",
         )
     return known[wanted]
 

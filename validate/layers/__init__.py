@@ -8,7 +8,9 @@ The reference is ONNX Runtime on the raw export's FP32 twin, which the stage hol
 
 from validate.layers.findings import FirstWrong, LastWord, LayerFindings, TensorFinding
 
+ENGINE = "TensorRT engine"
+"""What every result of an engine is called, and nothing else is."""
 NAMED, ALL = "named", "all"
 """What may be compared, besides layers (`3,7`) and tensors by name: those that the contract names, or every one."""
 
-__all__ = ["ALL", "NAMED", "FirstWrong", "LastWord", "LayerFindings", "TensorFinding"]
+__all__ = ["ALL", "ENGINE", "NAMED", "FirstWrong", "LastWord", "LayerFindings", "TensorFinding"]

@@ -7,7 +7,7 @@ block is SwiGLU and the down projection. Inputs of the graph feed every block th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from artifacts import names
@@ -31,12 +31,14 @@ class Part:
         layer: its decoder layer; nothing outside the layers.
         kind: what it is in its layer.
         feeds: the compared tensors (or inputs of the graph) that it is made of.
+        asked: whether it was asked for by its name.
     """
 
     name: str
     layer: int | None
     kind: str
     feeds: tuple[str, ...]
+    asked: bool = False
 
 
 def parts(config: ModelConfig) -> tuple[Part, ...]:
@@ -126,7 +128,9 @@ def narrow(known: tuple[Part, ...], asked: str) -> tuple[Part, ...]:
             found=f"--layers {asked!r}",
             remedy="correct --layers (LAYERS=)",
         )
-    return tuple(part for part in known if part.name in wanted or str(part.layer) in wanted)
+    return tuple(
+        replace(part, asked=part.name in wanted) for part in known if part.name in wanted or str(part.layer) in wanted
+    )
 
 
 def made_by_nodes(graph: Path) -> dict[str, tuple[str, ...]]:

@@ -113,6 +113,7 @@ def judge_graphs(
             examination.last.append(last_word(comparison, twin, twin=True))
         notes += blocks.notes
         problems += strangers(config, blocks.names, twin.label)
+    ties = filter(None, (word.note for word in examination.last))
     return LayerFindings(
         asked=asked,
         reference=REFERENCE,
@@ -121,8 +122,8 @@ def judge_graphs(
         tensors=tuple(sorted(examination.rows, key=lambda row: row.order)),
         first=examination.first,
         last_word=tuple(examination.last),
-        problems=tuple(problems),
-        notes=(*examination.notes, *dict.fromkeys(notes), CAST, MARKED),
+        problems=(*examination.problems, *problems),
+        notes=(*examination.notes, *ties, *dict.fromkeys(notes), CAST, MARKED),
     )
 
 

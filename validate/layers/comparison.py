@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,8 @@ from validate.layers.record import Record
 from validate.layers.rows import rows
 from validate.layers.subject import NetworkSubject, Subject
 
-MISSING = "every call"
+NO_CALL = ""
+"""Stands for a call where a tensor cannot be compared in any."""
 STEP = 2.0**-6
 """How far q is scaled up and down to find out how a result depends on its scores."""
 
@@ -31,24 +32,25 @@ class Tally:
     Attributes:
         measures: for every tensor, a measure for each call by its name.
         scores: for every attention under `precision`, sums for the slope of its scores.
-        absent: tensors without a name of the contract that the subject does not have.
+        absent: tensors that cannot be compared, and that neither the contract names nor whoever asked.
+        lent: tensors that the subject gave the reference, which had none of them.
     """
 
     measures: dict[str, dict[str, Measure]] = field(default_factory=dict)
     scores: dict[str, Scores] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
+    lent: set[str] = field(default_factory=set)
 
     def add(self, name: str, call: Call, found: Measure) -> None:
         """Note what a tensor came to in one call."""
         self.measures.setdefault(name, {})[call.name] = found
 
-    def missing(self, parts: Iterable[Part]) -> None:
-        """Note tensors that the subject does not have: a problem where the contract names them."""
-        for part in parts:
-            if part.kind == OTHER:
-                self.absent.append(part.name)
-            else:
-                self.measures[part.name] = {MISSING: Measure(problem="is missing")}
+    def leave_out(self, part: Part, problem: str) -> None:
+        """Note a tensor that cannot be compared: a problem if it is one of the contract, or was asked for by name."""
+        if part.kind == OTHER and not part.asked:
+            self.absent.append(part.name)
+        else:
+            self.measures[part.name] = {NO_CALL: Measure(problem=problem)}
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ class Comparison:
         subject that has them, so that the next one is compared with them.
         """
         tally = Tally()
-        tally.missing(part for part in self.parts if part.name not in subject.names)
+        for part in self.parts:
+            if part.name not in subject.names:
+                tally.leave_out(part, "is missing")
         wanted = [part.name for part in self.parts if part.name in subject.names]
         for call in self.calls:
             kept = self.reference.names(call)
@@ -101,6 +105,7 @@ class Comparison:
                     tally.add(name, call, self.compare(part, call, array, self.reference.read(call, name)))
                 elif part.kind == OTHER:
                     self.reference.write(call, name, array)
+                    tally.lent.add(name)
                 else:
                     tally.add(name, call, Measure(problem="has no counterpart in the reference"))
 
@@ -109,13 +114,18 @@ class Comparison:
 
     def precision(self, twin: NetworkSubject, network: Record) -> Tally:
         """Judge every block of a recorded BF16 network against the same block in FP32, from the block's own inputs."""
-        tally, known = Tally(), {*twin.names, *twin.program.inputs}
+        tally, computed = Tally(), []
+        known = {*twin.names, *twin.program.inputs}
+        kept = [{*network.names(call), *call.feeds} for call in self.calls]
+        for part in self.parts:
+            lacking = _lacking(part, kept, known)
+            if lacking:
+                tally.leave_out(part, lacking)
+            else:
+                computed.append(part)
         for call in self.calls:
-            kept = {*network.names(call), *call.feeds}
-            tally.missing(part for part in self.parts if part.name not in kept)
-            for part in self.parts:
-                if kept.issuperset((part.name, *part.feeds)) and known.issuperset((part.name, *part.feeds)):
-                    self._block(twin, network, part, call, tally)
+            for part in computed:
+                self._block(twin, network, part, call, tally)
         return tally
 
     def block(self, twin: NetworkSubject, network: Record, part: Part, call: Call) -> tuple[Array, Array]:
@@ -160,3 +170,20 @@ class Comparison:
     def by_name(self) -> Mapping[str, Part]:
         """The parts by name."""
         return {part.name: part for part in self.parts}
+
+
+def _lacking(part: Part, kept: Collection[Collection[str]], known: Collection[str]) -> str:
+    """Say why a block cannot be computed again; nothing if it can.
+
+    Args:
+        part: which tensor it makes.
+        kept: names that the BF16 network gave in each call.
+        known: names that the twin has.
+    """
+    if not all(part.name in names for names in kept):
+        return "is missing"
+    feeds = [name for name in part.feeds if not all(name in names for names in kept)]
+    if feeds:
+        return f"cannot be computed again from its own inputs: {', '.join(feeds)} is missing"
+    unknown = [name for name in (part.name, *part.feeds) if name not in known]
+    return f"cannot be computed again in FP32: the twin has no {', '.join(unknown)}" if unknown else ""

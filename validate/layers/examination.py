@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from runtime.session import Array
 from validate.layers.anatomy import Part
 from validate.layers.calls import Call
-from validate.layers.comparison import Comparison, Tally
+from validate.layers.comparison import NO_CALL, Comparison, Tally
 from validate.layers.evidence import candidates, look
 from validate.layers.findings import FirstWrong, Instrument, LastWord, TensorFinding
 from validate.layers.judge import judge, wrong_calls
@@ -29,6 +29,7 @@ class Examination:
     rows: list[TensorFinding] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     last: list[LastWord] = field(default_factory=list)
 
     def structure(self, subject: Subject) -> None:
@@ -55,16 +56,20 @@ class Examination:
         if tally.absent:
             names = ", ".join(tally.absent[:4]) + (" …" if len(tally.absent) > 4 else "")
             self.notes.append(
-                f"{label} has no tensor of its own for {len(tally.absent)} without a contract name: {names}"
+                f"{label}, {instrument}: {len(tally.absent)} tensors without a contract name are not compared: {names}"
             )
+        if not tally.lent and not any(row.elements for row in rows):
+            self.problems.append(f"{label}, {instrument}: nothing was compared")
         wrong = next((row for row in rows if row.problem), None)
         if wrong is not None:
             self.cases.append(self._case(parts[wrong.order], wrong, rows, tally, again))
 
     def _case(self, part: Part, row: TensorFinding, rows: list[TensorFinding], tally: Tally, again: Pair) -> Case:
         comparison, calls = self.comparison, {call.name: call for call in self.comparison.calls}
-        wrong = wrong_calls(row, part, tally.measures[part.name])
-        call, evidence = next((call for call in comparison.calls if call.name in wrong), None), None
+        wrong, evidence = frozenset(calls), None
+        if row.scenario != NO_CALL:
+            wrong = wrong_calls(row, part, tally.measures[part.name])
+        call = next((call for call in comparison.calls if call.name in wrong and row.scenario != NO_CALL), None)
         if call is not None:
             limit = STRUCTURE if row.instrument == "structure" else 4 * BY_KIND.get(part.kind, ROUNDED_ONCE).spread
             names = comparison.reference.names(call)

@@ -22,7 +22,7 @@ class TensorFinding:
         kind: what it is in its layer: `self_attn.q_rotary`, `present.key`, `layer`, `logits`, …
         order: its place in graph order, the same for every subject.
         subject: what was judged, such as `TensorRT network, evaluated on the CPU: model_fp32`.
-        scenario: the call in which it was worst.
+        scenario: the call in which it was worst; empty where it cannot be compared in any, such as a missing tensor.
         elements: values compared, over all calls.
         error: largest difference as a part of the largest magnitude that was expected.
         magnitude: that largest magnitude.
@@ -33,7 +33,6 @@ class TensorFinding:
         rows: standard deviation of the slopes of single tokens, beyond what independent noise explains.
         measure: which of the numbers decided (`error`, `slope`, `bias`, `spread`, `rows`), or the nearest to its limit.
         limit: that measure's limit, as the distance from what is right.
-        begins: position of the first wrong token; nothing if no position is wrong alone.
         problem: why the answer is no; empty if it is yes.
     """
 
@@ -53,7 +52,6 @@ class TensorFinding:
     rows: float | None
     measure: str
     limit: float
-    begins: int | None = None
     problem: str = ""
 
     @property
@@ -67,8 +65,9 @@ class FirstWrong:
     """The first wrong tensor in graph order, and what to make of it.
 
     Attributes:
+        scenario: as of its row: a call, or empty.
         feeds: compared tensors that feed it, each with whether it is right, in graph order.
-        pattern: one word for what it looks like: `structure`, `position`, `slope`, `precision`, `tie`, `bookkeeping`.
+        pattern: what it looks like: `bookkeeping`, `structure`, `position`, `slope`, `precision` or `growing`.
         words: what that means, as sentences for a person.
     """
 
@@ -81,6 +80,11 @@ class FirstWrong:
     pattern: str
     words: str
 
+    @property
+    def where(self) -> str:
+        """In which call it was wrong, in words."""
+        return f'in the call "{self.scenario}"' if self.scenario else "in every call"
+
 
 @dataclass(frozen=True)
 class LastWord:
@@ -92,7 +96,7 @@ class LastWord:
         error: largest difference as a part of the largest magnitude.
         tokens: next tokens compared.
         same: of these, how many have the same largest logit.
-        ties: of the others, how many lie nearer than twice the largest difference in the reference.
+        ties: of the others, how many the reference holds for nearly as likely as its own: no fault.
         reference: a sample of the reference's logits, for a picture.
         actual: the subject's at the same places.
         problem: why the answer is no; empty if it is yes.
@@ -107,6 +111,14 @@ class LastWord:
     reference: tuple[float, ...] = ()
     actual: tuple[float, ...] = ()
     problem: str = ""
+
+    @property
+    def note(self) -> str:
+        """Say that other tokens are no fault; nothing where there are none, or where something is wrong."""
+        if self.problem or not self.ties:
+            return ""
+        words = "next tokens are others, only where the reference holds both for nearly as likely: a tie"
+        return f"{self.subject}: {self.ties} of {self.tokens} {words}"
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,12 @@ class LayerFindings:
     def compared(self) -> tuple[int, int]:
         """Tensors and elements compared, over all subjects."""
         return sum(row.elements > 0 for row in self.tensors), sum(row.elements for row in self.tensors)
+
+    @property
+    def subjects(self) -> list[str]:
+        """What was judged, each once."""
+        rows = [row.subject for row in self.tensors]
+        return list(dict.fromkeys([*rows, *(word.subject for word in self.last_word)]))
 
     def to_json(self) -> dict[str, Any]:
         """Give plain JSON values, the verdict first; numbers that JSON has not become strings."""

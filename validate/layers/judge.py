@@ -46,7 +46,7 @@ def _row(
         order=order,
         instrument=instrument,
         subject=subject,
-        scenario=broken or max(measures, key=lambda name: measures[name].widest),
+        scenario=max(measures, key=lambda name: measures[name].widest) if broken is None else broken,
         elements=whole.elements,
         error=whole.widest,
         magnitude=whole.magnitude,

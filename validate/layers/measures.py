@@ -37,7 +37,6 @@ class Measure:
     Attributes:
         widest: the largest error of any one of them.
         loudest: the largest spread of any one of them.
-        begins: position of the first token that is wrong, if some before it are right.
         problem: why nothing can be measured.
     """
 

@@ -174,17 +174,17 @@ class NetworkSubject:
 
     def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
         """Run once."""
-        self.program.stream(self._tensors(feeds), wanted, lambda name, tensor: observe(name, _wide(tensor)))
+        self.program.stream(self._tensors(feeds), wanted, lambda name, tensor: observe(name, wide(tensor)))
 
     @contextmanager
     def unmarked(self) -> Iterator[Run]:
         """Use the same program: asking for tensors changes nothing here, but an engine's marks would."""
-        yield lambda feeds: {name: _wide(value) for name, value in self.program.run(self._tensors(feeds)).items()}
+        yield lambda feeds: {name: wide(value) for name, value in self.program.run(self._tensors(feeds)).items()}
 
     def between(self, feeds: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array]:
         """Compute tensors from any others, inputs or inside, which are fed."""
         found = self.program.run(self._tensors(feeds), tuple(wanted))
-        return {name: _wide(tensor) for name, tensor in found.items()}
+        return {name: wide(tensor) for name, tensor in found.items()}
 
     def _tensors(self, feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         """Give what is fed as tensors of their own, in the type that the network declares."""
@@ -200,7 +200,8 @@ class NetworkSubject:
         return self.program.layer_of(name).outputs[0].dtype if name in self.names else ""
 
 
-def _wide(tensor: torch.Tensor) -> Array:
+def wide(tensor: torch.Tensor) -> Array:
+    """Give a tensor as an array: FP32 where it is BF16, which numpy has not; every other type as it is."""
     import torch
 
     array: Array = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).contiguous().numpy()

@@ -26,7 +26,7 @@ def show_layers(found: LayerFindings | None, console: Console) -> None:
         fed = ", ".join(f"{name} ({'right' if right else 'WRONG'})" for name, right in found.first.feeds)
         console.print(f"[bold red]first wrong tensor[/]: {escape(found.first.name)}, {escape(found.first.subject)}")
         console.print(f"  {found.first.words}", markup=False)
-        console.print(f"  fed by {fed or 'nothing that was compared'}; in {found.first.scenario}", markup=False)
+        console.print(f"  fed by {fed or 'nothing that was compared'}; {found.first.where}", markup=False)
 
 
 def _kinds(found: LayerFindings) -> Table:

@@ -119,6 +119,10 @@ class Program:
                 Problem(f"{name!r} is no tensor of the network", f"one of its {len(known)} tensors", repr(name))
                 for name in sorted((wanted | fed) - known)
             ]
+            problems += [
+                Problem(f"{name!r} cannot be fed", "an input, or a tensor that a run computes", "a constant")
+                for name in sorted(fed & self._constants.keys())
+            ]
             if problems:
                 raise StageError(problems)
             self._plans[wanted, fed] = make_plan(

@@ -41,7 +41,7 @@ def quantize(layer: Layer) -> Operation:
 
     def reduce(x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None = None) -> torch.Tensor:
         _check_zero(layer, zero)
-        quotient = x.float().div_(_spread(layer, scale, x))
+        quotient = x.float().div(_spread(layer, scale, x))  # of FP32, float() is the tensor itself
         if to_type != "FP8":
             quotient = torch.round(quotient)
         return quotient.clamp_(least, most).to(dtype)

@@ -136,4 +136,4 @@ def _cut_axis(layer: Layer, x: torch.Tensor, axis: int, start: int, size: int, s
         return x.narrow(axis, start, 1).expand(*[size if a == axis % x.ndim else -1 for a in range(x.ndim)])
     if stride > 0:
         return x.narrow(axis, start, last - start + 1)[(slice(None),) * (axis % x.ndim) + (slice(None, None, stride),)]
-    return x.index_select(axis, torch.arange(start, last + (1 if stride > 0 else -1), stride))
+    return x.index_select(axis, torch.arange(start, last - 1, stride))

@@ -26,6 +26,7 @@ PLAIN = {
     "key_value_lengths": None,
     "normalization_quantize_scale": None,
     "num_ranks": 1,
+    "norm_op": "SOFTMAX",
 }
 """Attributes of an attention that the evaluation knows in one value only."""
 
@@ -33,31 +34,26 @@ PLAIN = {
 def attention(layer: Layer) -> Operation:
     """softmax(q kᵀ + mask) v, with query heads in groups that share a key and value head; scaling is not part of it.
 
-    A bool mask lets a query see where it is true; another one is added to the scores. `causal_kind` aligns the
-    diagonal to the upper left or the lower right. A row that sees nothing becomes NaN, as the formula has it.
+    A bool mask lets a query see where it is true; another one is added to the scores. `causal_kind` is none, or aligns
+    the diagonal to the upper left: the parser makes no other. A row that sees nothing is NaN, as the formula has it.
     """
     import torch
 
     for name, value in PLAIN.items():
         if layer.attributes[name] != value:
             raise layer.unknown(name, f"{name} = {value!r}")
-    causal, norm = layer.attributes["causal_kind"], layer.attributes["norm_op"]
-    offset = {"NONE": None, "UPPER_LEFT": False, "LOWER_RIGHT": True}
-    if causal not in offset:
-        raise layer.unknown("causal_kind", f"one of {sorted(offset)}")
-    if norm not in ("SOFTMAX", "NONE"):
-        raise layer.unknown("norm_op", "SOFTMAX or NONE")
+    causal = layer.attributes["causal_kind"]
+    if causal not in ("NONE", "UPPER_LEFT"):
+        raise layer.unknown("causal_kind", "NONE or UPPER_LEFT")
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         (b, h, s, d), (groups, t) = q.shape, k.shape[1:3]
         scores = torch.matmul(q.reshape(b, groups, h // groups * s, d).float(), k.float().mT).view(b, h, s, t)
         if mask is not None:
             scores = _masked(scores, mask)
-        if offset[causal] is not None:
-            seen = torch.ones(s, t, dtype=torch.bool).tril(t - s if offset[causal] else 0)
-            scores = scores.masked_fill(~seen, -torch.inf)
-        weights = torch.softmax(scores, -1) if norm == "SOFTMAX" else scores
-        rounded = weights.to(v.dtype).float().view(b, groups, h // groups * s, t)
+        if causal == "UPPER_LEFT":
+            scores = scores.masked_fill(~torch.ones(s, t, dtype=torch.bool).tril(), -torch.inf)
+        rounded = torch.softmax(scores, -1).to(v.dtype).float().view(b, groups, h // groups * s, t)
         return torch.matmul(rounded, v.float()).to(v.dtype).view(b, h, s, v.shape[3])
 
     return attend

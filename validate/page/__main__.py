@@ -1,17 +1,24 @@
-"""Make report.html and the plots again from report.json: `python -m validate.page OUT/<model>/validate/<target>`."""
+"""Make report.html and the plots again from report.json: `python -m validate.page OUT/<model>/validate/<target>`.
+
+The manifest beside them gets their new digests, so that the report stays up to date.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from artifacts.command import DONE, Parser, run, stdout
 from artifacts.errors import refuse
-from artifacts.manifest import Manifest
+from artifacts.layout import ModelFolder
+from artifacts.manifest import FileRecord, Manifest
+from artifacts.writing import Writing
 from validate.page.page import write_page
 from validate.report import REPORT, Report
+from validate.validation import MANIFEST
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,10 +33,22 @@ def main(arguments: Sequence[str]) -> int:
         raise refuse(f"{place / REPORT} is missing", expected="a report", remedy=command) from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise refuse(f"{place / REPORT} is no report of this version", found=repr(error), remedy=command) from None
-    tools = Manifest.read(place / "manifest.json", made_by=command).tools
-    for path in write_page(report, tools):
+    manifest = Manifest.read(place / MANIFEST, made_by=command)
+    files = write_page(report, manifest.tools)
+    _record(manifest, place, files)
+    for path in files:
         stdout().print(str(path), markup=False, soft_wrap=True)
     return DONE
+
+
+def _record(manifest: Manifest, place: Path, files: Sequence[Path]) -> None:
+    """Write the manifest again, with the page's files as they are now; what it says of report.json stays."""
+    folder = ModelFolder(place.resolve().parent.parent)
+    digests, names = folder.digests(), {path: folder.relative(path.resolve()) for path in (*files, place / REPORT)}
+    kept = {name: record for name, record in manifest.outputs.items() if name == names[place / REPORT]}
+    made = {names[path]: FileRecord.of(path, digests) for path in files}
+    with Writing(place) as writing:
+        replace(manifest, outputs={**made, **kept}).write(writing.path(MANIFEST))
 
 
 if __name__ == "__main__":

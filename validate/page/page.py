@@ -18,7 +18,6 @@ from validate.page.logits_plot import logits_plot
 from validate.page.theme import DARK, LIGHT, Plot
 from validate.page.views import View, views
 from validate.page.worst import worst
-from validate.plans import NO_ENGINE
 from validate.report import PAGE, Report, subjects
 from validate.runners import Role
 
@@ -111,7 +110,6 @@ def render(
         compared=[found for found in report.findings if found.role != Role.REFERENCE.value],
         checks=list(checks(report)),
         counts=_counts(report),
-        no_engine=NO_ENGINE,
         tolerance=TOLERANCE,
     )
 
