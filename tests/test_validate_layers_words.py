@@ -57,6 +57,12 @@ def test_who_is_at_fault_is_said_too() -> None:
     assert "wrong in other calls (b)" in explain(known, {"ONNX Runtime": frozenset({"b"})}, CONFIG)[1]
 
 
+def test_a_block_that_was_not_computed_again_is_blamed_on_nobody() -> None:
+    row = replace(WRONG, instrument="precision", scenario="")
+    assert "recomputed" not in explain(case(None, row=row), {}, CONFIG)[1]
+    assert "recomputed" in explain(case(None, row=replace(row, scenario="a")), {}, CONFIG)[1]
+
+
 @dataclass
 class Logits:
     """A subject that gives logits and nothing else that counts."""

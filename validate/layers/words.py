@@ -118,6 +118,8 @@ def _mask(case: Case) -> str:
 def _whose_fault(case: Case, elsewhere: Mapping[str, frozenset[str]]) -> str:
     """Say what the other subjects say of the same tensor."""
     if case.row.instrument == "precision":
+        if not case.row.scenario:
+            return ""  # no block was computed again
         return "The block is recomputed from its own inputs, so the fault is in this block of the BF16 graph."
     right = sorted(label for label, wrong in elsewhere.items() if not wrong)
     wrong = sorted(label for label, wrong in elsewhere.items() if wrong)
