@@ -71,28 +71,8 @@ class ModelFolder:
         """The model's facts, from the config that export put beside the graphs."""
         return ModelConfig.read(self.onnx)
 
-    @property
-    def export_command(self) -> str:
-        """The command that makes the raw export again."""
-        return self._command("export")
-
-    @property
-    def surgery_command(self) -> str:
-        """The command that makes the fused graphs again."""
-        return self._command("surgery")
-
-    @property
-    def build_command(self) -> str:
-        """The command that makes a plan again."""
-        return self._command("build")
-
-    @property
-    def validate_command(self) -> str:
-        """The command that compares everything again."""
-        return self._command("validate")
-
-    def _command(self, stage: str) -> str:
-        """Spell a stage's command with everything that it was exported with, as a shell takes it."""
+    def command(self, stage: str) -> str:
+        """Spell the Make command that runs a stage on this model again, as a shell takes it, for messages."""
         try:
             text = (self.onnx / "export.manifest.json").read_text(encoding="utf-8")
             checkpoint = json.loads(text)["checkpoint"]
@@ -105,11 +85,11 @@ class ModelFolder:
 
     def export_manifest(self) -> Manifest:
         """What export made; refused with the command that makes it if it is not there."""
-        return Manifest.read(self.onnx / "export.manifest.json", made_by=self.export_command)
+        return Manifest.read(self.onnx / "export.manifest.json", made_by=self.command("export"))
 
     def surgery_manifest(self) -> Manifest:
         """What surgery made; refused with the command that makes it if it is not there."""
-        return Manifest.read(self.onnx / "surgery.manifest.json", made_by=self.surgery_command)
+        return Manifest.read(self.onnx / "surgery.manifest.json", made_by=self.command("surgery"))
 
     def check_descent(self, exported: Manifest, fused: Manifest) -> None:
         """Insist that surgery read what export made last.
@@ -122,7 +102,7 @@ class ModelFolder:
                 f"the fused graphs are older than the export: {name} has changed since",
                 f"sha256 {record.sha256}, from which they were made",
                 f"sha256 {exported.outputs[name].sha256}",
-                self.surgery_command,
+                self.command("surgery"),
             )
             for name, record in fused.inputs.items()
             if name in exported.outputs and exported.outputs[name] != record
@@ -132,7 +112,7 @@ class ModelFolder:
             titles = [
                 f"{made.checkpoint.get('origin')} {made.checkpoint.get('revision')}" for made in (exported, fused)
             ]
-            problems.insert(0, Problem(what, titles[0], titles[1], self.surgery_command))
+            problems.insert(0, Problem(what, titles[0], titles[1], self.command("surgery")))
         if problems:
             raise StageError(problems)
 

@@ -59,14 +59,14 @@ def read_graph(folder: ModelFolder, form: Form, config: ModelConfig) -> SourceGr
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's own exception class differs between its implementations
-        raise refuse(f"{path} is not an ONNX graph", found=str(error), remedy=folder.surgery_command) from None
+        raise refuse(f"{path} is not an ONNX graph", found=str(error), remedy=folder.command("surgery")) from None
     graph = model.graph
     used = {name for node in graph.node for name in node.input}
     tensors = [tensor for tensor in graph.initializer if tensor.name in used]
     capacity = _capacity(graph) if form.linear else None
-    problems = external_problems(model, folder.onnx, folder.export_command)
+    problems = external_problems(model, folder.onnx, folder.command("export"))
     contract = signature(config, form, capacity=capacity)
-    problems += _judge_signature(path, graph, contract, folder.surgery_command)
+    problems += _judge_signature(path, graph, contract, folder.command("surgery"))
     if problems:
         raise StageError(problems)
     files = {place(tensor)[0] for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL}

@@ -45,12 +45,12 @@ def read_sources(folder: ModelFolder, form: Form) -> Sources:
     surgery, export, digests = folder.surgery_manifest(), folder.export_manifest(), folder.digests()
     folder.check_descent(export, surgery)
     graph_name, config_name = folder.relative(folder.graph(form)), folder.relative(folder.onnx / "config.json")
-    surgery.check_outputs(folder.root, digests, made_by=folder.surgery_command, only=[graph_name])
-    export.check_outputs(folder.root, digests, made_by=folder.export_command, only=[config_name])
+    surgery.check_outputs(folder.root, digests, made_by=folder.command("surgery"), only=[graph_name])
+    export.check_outputs(folder.root, digests, made_by=folder.command("export"), only=[config_name])
     config = folder.config()
     graph = read_graph(folder, form, config)
     data = [folder.relative(folder.onnx / name) for name in graph.data_files]
-    export.check_outputs(folder.root, digests, made_by=folder.export_command, only=data)
+    export.check_outputs(folder.root, digests, made_by=folder.command("export"), only=data)
     files = {graph_name: surgery.outputs[graph_name]}
     files |= {name: export.outputs[name] for name in (config_name, *data)}
     return Sources(folder, config, graph, surgery.checkpoint, files, digests)

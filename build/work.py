@@ -63,7 +63,7 @@ class Work:
     def known(self) -> Manifest | None:
         """Give the manifest of the plan that lies there, if building it again would give the same."""
         try:
-            manifest = Manifest.read(self.directory / MANIFEST, made_by=self.sources.folder.build_command)
+            manifest = Manifest.read(self.directory / MANIFEST, made_by=self.sources.folder.command("build"))
         except (StageError, OSError):
             # None, or one that cannot be read: either way the plan is built again.
             return None

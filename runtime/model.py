@@ -152,7 +152,7 @@ def _graph(folder: ModelFolder, options: RunOptions) -> Path:
     graph = folder.graph(form, twin=options.provider == "cpu")
     _check_exported(folder, {DATA_FILE, ROTARY_FILE})
     folder.surgery_manifest().check_outputs(
-        folder.root, folder.digests(), made_by=folder.surgery_command, only=[folder.relative(graph)]
+        folder.root, folder.digests(), made_by=folder.command("surgery"), only=[folder.relative(graph)]
     )
     return graph
 
@@ -172,7 +172,7 @@ def _check_exported(folder: ModelFolder, names: set[str]) -> None:
     exported = folder.export_manifest()
     read = {*names, "config.json", "generation_config.json", "chat_template.jinja"}
     only = [name for name in exported.outputs if Path(name).name in read or "token" in name]
-    exported.check_outputs(folder.root, folder.digests(), made_by=folder.export_command, only=only)
+    exported.check_outputs(folder.root, folder.digests(), made_by=folder.command("export"), only=only)
 
 
 def _context(asked: int | None, positions: int) -> int:

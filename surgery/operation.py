@@ -112,7 +112,7 @@ def _read(folder: ModelFolder, made: Manifest, digests: Digests, names: list[str
     """Read the raw export, without its data, after everything about its files was checked."""
     problems: list[Problem] = []
     try:
-        made.check_outputs(folder.root, digests, made_by=folder.export_command, only=names)
+        made.check_outputs(folder.root, digests, made_by=folder.command("export"), only=names)
     except StageError as error:
         problems.extend(error.problems)
     model = onnx.ModelProto()
@@ -122,8 +122,8 @@ def _read(folder: ModelFolder, made: Manifest, digests: Digests, names: list[str
     except FileNotFoundError:
         pass
     except DecodeError as error:
-        problems.append(Problem(f"{path} is not an ONNX graph", "a protobuf", str(error), folder.export_command))
-    problems += external_problems(model, folder.onnx, folder.export_command)
+        problems.append(Problem(f"{path} is not an ONNX graph", "a protobuf", str(error), folder.command("export")))
+    problems += external_problems(model, folder.onnx, folder.command("export"))
     if problems:
         raise StageError(problems)
     return model
@@ -152,8 +152,8 @@ def _operate(
     # graphsurgeon has a line to say about every BF16 tensor.
     G_LOGGER.severity = G_LOGGER.ERROR
     config = folder.config()
-    tables = rotary_tables(made, config, folder.export_command)
-    problems = external_problems(holder(tables), folder.onnx, folder.export_command)
+    tables = rotary_tables(made, config, folder.command("export"))
+    problems = external_problems(holder(tables), folder.onnx, folder.command("export"))
     if problems:
         raise StageError(problems)
     check_onnx(folder.graph(Form.EXPORT), Form.EXPORT.file_name())

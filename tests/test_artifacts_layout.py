@@ -49,7 +49,7 @@ def test_commands_name_the_model_as_a_shell_takes_it(tmp_path: Path) -> None:
     folder.onnx.mkdir(parents=True)
     checkpoint = {"kind": "hub", "origin": "me/model", "revision": "0" * 40}
     (folder.onnx / "export.manifest.json").write_text(json.dumps({"checkpoint": checkpoint}))
-    command = folder.build_command
+    command = folder.command("build")
     assert command == f"make build MODEL=me/model NAME=mine OUT='{tmp_path}/my out' REVISION={'0' * 40}"
     assert shlex.split(command)[4] == f"OUT={tmp_path}/my out"
-    assert folder.validate_command.startswith("make validate MODEL=me/model")
+    assert folder.command("validate").startswith("make validate MODEL=me/model")

@@ -21,14 +21,15 @@ from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX, fp32_twin
 from surgery import fuse
 from surgery.tables import rotary_tables
-from tests.planted_faults import FAULTS, Editor, Fault, plant
+from tests.planted_faults import FAULTS, Editor, Fault, plant, scores_off
 from tests.raw_graph import write_raw_folder
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
-from validate.layers.compare import Graphs, judge_graphs, run_reference
+from validate.layers.compare import BRIEF, Graphs, judge_graphs, run_reference
 from validate.layers.comparison import Comparison
 from validate.layers.findings import LayerFindings
 from validate.layers.record import Record
+from validate.network import LABEL
 
 DOCUMENT = Path("docs/faults.md")
 QUICK = {
@@ -151,6 +152,33 @@ def test_the_page_lists_the_faults_that_are_planted_and_no_others() -> None:
 def test_the_right_graphs_pass(hand: Hand, tmp_path: Path) -> None:
     found = judge_graphs(hand.comparison, hand.graphs, Record(tmp_path))
     assert found.reasons == []
+
+
+def test_a_brief_comparison_of_right_graphs_passes_and_says_what_it_left_out(hand: Hand, tmp_path: Path) -> None:
+    comparison = replace(hand.comparison, reference=Record(tmp_path / "reference"))
+    run_reference(comparison, hand.graphs.raw_twin, brief=True)
+    found = judge_graphs(comparison, hand.graphs, Record(tmp_path / "network"), brief=True)
+    assert found.reasons == []
+    assert BRIEF in found.notes
+    assert {row.subject.partition(":")[0] for row in found.tensors} == {LABEL}
+    assert [word.subject for word in found.last_word] == [f"{LABEL}: model"]
+
+
+def test_a_brief_comparison_sees_and_names_a_fault(hand: Hand, tmp_path: Path) -> None:
+    fault = next(fault for fault in FAULTS if fault.edit is scores_off)
+    found = judge_graphs(hand.comparison, hand.plant(fault, tmp_path), Record(tmp_path), brief=True)
+    assert found.first is not None
+    assert found.first.name == fault.where
+
+
+def test_a_fault_as_small_as_noise_is_named_and_no_layer_after_it(hand: Hand, tmp_path: Path) -> None:
+    def a_little(model: onnx.ModelProto) -> None:
+        editor = Editor(model, hand.config)
+        editor.after("model.layers.1.mlp.down_proj", "Mul", editor.constant("fault.little", 1.0005))
+
+    found = judge_graphs(hand.comparison, plain(hand, tmp_path, a_little), Record(tmp_path), brief=True)
+    wrong = {row.name for row in found.tensors if row.problem}
+    assert wrong == {"model.layers.1.mlp.down_proj", "model.norm", "logits"}
 
 
 def chosen(fault: Fault) -> bool:

@@ -193,3 +193,35 @@ def test_a_group_that_is_too_large_would_be_seen(
     comparison, twin = whole
     most, compared = most_alive(OnnxRuntimeSubject(twin, comparison.by_name), comparison, monkeypatch)
     assert most > compared / 2
+
+
+@dataclass
+class Noisy(Stand):
+    """Is off by a little end to end; its blocks are off by a part of that."""
+
+    off: float = 0.0
+    blocks: float = 0.0
+
+    def stream(self, feeds: Mapping[str, Array], wanted: Sequence[str], observe: Observer) -> None:
+        super().stream(feeds, wanted, lambda name, array: observe(name, array * np.float32(1 + self.off)))
+
+    def between(self, feeds: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array]:
+        return Stand(self.names, self.label).between(feeds, wanted) | {
+            name: array * np.float32(1 + self.blocks)
+            for name, array in Stand(self.names, self.label).between(feeds, wanted).items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("off", "blocks", "forgiven"),
+    [(5e-4, 0.0, True), (5e-4, 5e-5, True), (5e-4, 5e-4, False), (2e-3, 0.0, False), (5e-5, 0.0, False)],
+)
+def test_only_a_little_noise_of_a_block_that_is_right_is_forgiven(
+    comparison: Comparison, off: float, blocks: float, forgiven: bool
+) -> None:
+    twin: Any = Noisy({NORM, GATE}, "twin", off=off, blocks=blocks)
+    tally = comparison.structure(twin)
+    carried = comparison.without_noise(twin, tally)
+    assert set(carried) == ({NORM, GATE} if forgiven else set())
+    worst = max(found.widest for found in tally.measures[GATE].values())
+    assert worst == pytest.approx(blocks if forgiven else off, rel=0.01, abs=1e-6)

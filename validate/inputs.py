@@ -43,8 +43,8 @@ def open_inputs(root: Path) -> Inputs:
     folder = ModelFolder(root)
     digests = folder.digests()
     exported, fused = folder.export_manifest(), folder.surgery_manifest()
-    exported.check_outputs(root, digests, made_by=folder.export_command)
-    fused.check_outputs(root, digests, made_by=folder.surgery_command)
+    exported.check_outputs(root, digests, made_by=folder.command("export"))
+    fused.check_outputs(root, digests, made_by=folder.command("surgery"))
     folder.check_descent(exported, fused)
     config = folder.config()
     if config.max_positions < SHORT + SHIFT:
@@ -58,7 +58,9 @@ def open_inputs(root: Path) -> Inputs:
     records = {**exported.outputs, **fused.outputs, **_plans(folder, digests)}
     missing = [name for form in Form if (name := folder.relative(folder.graph(form, twin=True))) not in records]
     if missing:
-        raise refuse("the FP32 twins are not in the manifests", found=", ".join(missing), remedy=folder.surgery_command)
+        raise refuse(
+            "the FP32 twins are not in the manifests", found=", ".join(missing), remedy=folder.command("surgery")
+        )
     return Inputs(folder, config, checkpoint, exported.checkpoint, digests, records)
 
 
@@ -74,7 +76,7 @@ def _same_checkpoint(folder: ModelFolder, exported: Manifest, digests: Digests) 
         "the checkpoint is not the one that was exported",
         expected=f"{exported.checkpoint.get('origin')} with the digests in {folder.onnx / 'export.manifest.json'}",
         found=f"another {', '.join(changed) or 'revision'}",
-        remedy=folder.export_command,
+        remedy=folder.command("export"),
     )
 
 

@@ -36,7 +36,7 @@ def look(folder: ModelFolder, digests: Digests) -> tuple[PlanState, ...]:
 
 
 def _problems(folder: ModelFolder, place: Path, digests: Digests) -> tuple[str, ...]:
-    command = folder.build_command
+    command = folder.command("build")
     try:
         manifest = Manifest.read(place / "manifest.json", made_by=command)
         manifest.check_outputs(folder.root, digests, made_by=command)

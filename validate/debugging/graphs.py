@@ -24,7 +24,7 @@ def load_graph(folder: ModelFolder, form: Form, *, twin: bool) -> onnx.ModelProt
     path = folder.graph(form, twin=twin)
     if not path.is_file():
         raise refuse(
-            f"{path} is missing", expected="a model with export and surgery done", remedy=folder.surgery_command
+            f"{path} is missing", expected="a model with export and surgery done", remedy=folder.command("surgery")
         )
     model = onnx.load(str(path), load_external_data=False)
     if form is Form.EXPORT:

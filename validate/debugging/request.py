@@ -48,13 +48,13 @@ def first_wrong(folder: ModelFolder) -> Request:
         StageError: there is no report, it is of other graphs, it compared no layers, or it names no wrong tensor.
     """
     place = last_report(folder)
-    known = None if place is None else read_report(place, remedy=make(folder, "validate"))
+    known = None if place is None else read_report(place, remedy=folder.command("validate"))
     if place is None or known is None or known.layers is None:
         raise refuse(
             f"no report of {folder.root} compares its layers",
             expected="a report that names the first wrong tensor, or --layer or --tensor",
             found=f"{place / REPORT}, without layers" if place else "no report",
-            remedy=f"{make(folder, 'validate')} LAYERS=all, or {make(folder, 'debug')} LAYER=7",
+            remedy=f"{folder.command('validate')} LAYERS=all, or {folder.command('debug')} LAYER=7",
         )
     _check_graphs(folder, place)
     if known.layers.first is None:
@@ -63,14 +63,14 @@ def first_wrong(folder: ModelFolder) -> Request:
             f"no tensor is the first wrong one in {place}" if known.problems else f"nothing is wrong in {place}",
             expected="a first wrong tensor, or --layer or --tensor",
             found="; ".join([*known.problems[:SHOWN], f"see {place / REPORT}"]) if known.problems else compared,
-            remedy=f"{make(folder, 'debug')} LAYER=7, or TENSOR=<name>, to look at one all the same",
+            remedy=f"{folder.command('debug')} LAYER=7, or TENSOR=<name>, to look at one all the same",
         )
     return of_finding(folder, known.layers.first)
 
 
 def _check_graphs(folder: ModelFolder, place: Path) -> None:
     """Insist that a report is of the graphs that lie there now; plans may have changed."""
-    remedy, digests = make(folder, "validate"), folder.digests()
+    remedy, digests = folder.command("validate"), folder.digests()
     inputs = Manifest.read(place / "manifest.json", made_by=remedy).inputs
     graphs = {name: record for name, record in inputs.items() if (folder.root / name).parent == folder.onnx}
     changed = [
@@ -87,11 +87,6 @@ def _check_graphs(folder: ModelFolder, place: Path) -> None:
         )
 
 
-def make(folder: ModelFolder, stage: str) -> str:
-    """Give the command that runs a stage on this model again."""
-    return f"make {stage} MODEL={folder.origin} NAME={folder.name} OUT={folder.root.parent}"
-
-
 def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
     """Ask for the tensor that a report names, in the graph and the call in which it was wrong."""
     stem = first.subject.rpartition(": ")[2].removesuffix("_fp32")
@@ -100,7 +95,7 @@ def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
         raise refuse(
             f"{first.name} was wrong in {first.subject}, which no piece is cut from",
             expected=f"one of {', '.join(forms)}",
-            remedy=f"{make(folder, 'debug')} TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
+            remedy=f"{folder.command('debug')} TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
         )
     return Request(tensor=first.name, form=forms[stem], call=first.scenario or None, first=first)
 

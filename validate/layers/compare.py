@@ -103,7 +103,8 @@ def judge_graphs(
     bf16 = tensorrt(graphs.network, comparison)
     with bf16:
         comparison.record(bf16, network)
-        examination.last.append(last_word(comparison, bf16, twin=False))
+        said = network if brief and isinstance(bf16, NetworkSubject) else None
+        examination.last.append(last_word(comparison, bf16, twin=False, said=said))
         notes, backend, problems = [*bf16.notes], bf16.backend, strangers(config, bf16.names, bf16.label)
     progress(3)
     with NetworkSubject(graphs.twin) as blocks, _beside(blocks, graphs.twin, comparison) as twin:

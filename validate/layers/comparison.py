@@ -10,10 +10,11 @@ import numpy as np
 
 from artifacts import names
 from artifacts.config import ModelConfig
-from artifacts.contract import KINDS, present_name
+from artifacts.contract import KINDS, LOGITS, present_name
 from runtime.session import Array
 from validate.layers.anatomy import ATTENTION, OTHER, Part
 from validate.layers.calls import Call
+from validate.layers.limits import CARRIED, STRUCTURE
 from validate.layers.measures import Measure, Scores, measure
 from validate.layers.record import Record
 from validate.layers.rows import rows
@@ -78,7 +79,7 @@ class Comparison:
         shown = [part.name for part in self.parts if part.kind != OTHER or into is not None]
         # A network's blocks are computed again from what feeds them, compared or not.
         feeding = [name for part in self.parts for name in part.feeds if into is not None]
-        wanted = [name for name in dict.fromkeys([*shown, *feeding, *cache]) if name in subject.names]
+        wanted = [name for name in dict.fromkeys([*shown, *feeding, *cache, LOGITS]) if name in subject.names]
         for call in self.calls:
             feeds = {**call.feeds, **self.reference.past(call, self.config)}
             subject.stream(feeds, wanted, partial(record.write, call))
@@ -111,6 +112,28 @@ class Comparison:
 
             subject.stream({**call.feeds, **self.reference.past(call, self.config)}, wanted, observe)
         return tally
+
+    def without_noise(self, twin: NetworkSubject, tally: Tally) -> dict[str, float]:
+        """Measure what is a little off once more, from the reference's own inputs: only the block's own error is left.
+
+        Only inside layers: the raw reference has all positions of what comes after them, and the graph the last one.
+
+        Returns:
+            The error that each tensor had carried, of those whose blocks are right.
+        """
+        known, carried = {*twin.names, *twin.program.inputs}, dict[str, float]()
+        for part in self.parts:
+            for call in self.calls if part.layer is not None else ():
+                found = tally.measures.get(part.name, {}).get(call.name)
+                if found is None or found.problem or not STRUCTURE < found.widest <= CARRIED:
+                    continue
+                if not _lacking(part, [{*self.reference.names(call), *call.feeds}], known):
+                    wanted, own = self.block(twin, self.reference, part, call)
+                    again = self.compare(part, call, own, wanted)
+                    if not again.problem and again.widest <= STRUCTURE:
+                        tally.add(part.name, call, again)
+                        carried[part.name] = max(found.widest, carried.get(part.name, 0.0))
+        return carried
 
     def precision(self, twin: NetworkSubject, network: Record) -> Tally:
         """Judge every block of a recorded BF16 network against the same block in FP32, from the block's own inputs."""

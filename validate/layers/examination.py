@@ -35,6 +35,12 @@ class Examination:
     def structure(self, subject: Subject) -> None:
         """Judge an entered subject against the reference."""
         tally = self.comparison.structure(subject)
+        carried = self.comparison.without_noise(subject, tally) if isinstance(subject, NetworkSubject) else {}
+        if carried:
+            self.notes.append(
+                f"{subject.label}: {len(carried)} tensors are off by up to {max(carried.values()):.1e} end to end, and "
+                "right from the reference's own inputs: noise of FP32 that grew from layer to layer"
+            )
 
         def again(part: Part, call: Call) -> tuple[Array, Array]:
             found: dict[str, Array] = {}

@@ -18,8 +18,9 @@ from validate.layers.comparison import Comparison
 from validate.layers.findings import LastWord
 from validate.layers.limits import LOGITS_SPREAD, STRUCTURE
 from validate.layers.measures import Measure, combined, measure
+from validate.layers.record import Record
 from validate.layers.rows import rows
-from validate.layers.subject import Subject
+from validate.layers.subject import NetworkSubject, Subject
 
 SAMPLE = 2000
 """Logits of which a report may draw a picture."""
@@ -41,11 +42,19 @@ def keep_marked(comparison: Comparison) -> None:
         comparison.reference.write(call, UNMARKED, comparison.reference.read(call, LOGITS))
 
 
-def last_word(comparison: Comparison, subject: Subject, *, twin: bool) -> LastWord:
-    """Compare a subject's logits with nothing marked, and the names of its outputs with the contract's."""
+def last_word(comparison: Comparison, subject: Subject, *, twin: bool, said: Record | None = None) -> LastWord:
+    """Compare a subject's logits with nothing marked, and the names of its outputs with the contract's.
+
+    Args:
+        comparison: with the reference's logits.
+        subject: who is asked.
+        twin: whether it is an FP32 twin.
+        said: what it said with marks, where these change nothing and asking again would take too long.
+    """
     spec = signature(comparison.config, Form.MODEL, twin=twin)
     contract, measures, pairs, problem = {output.name for output in spec.outputs}, [], [], ""
-    for call, outputs in _outputs(comparison, subject):
+    asked = _outputs(comparison, subject) if said is None else _recorded(comparison, subject, said)
+    for call, outputs in asked:
         wrong = sorted(contract ^ outputs.keys())
         if wrong:
             words = [
@@ -69,6 +78,14 @@ def _outputs(comparison: Comparison, subject: Subject) -> Iterator[tuple[Call, M
     with subject.unmarked() as run:
         for call in comparison.calls:
             yield call, run({**call.feeds, **comparison.reference.past(call, comparison.config)})
+
+
+def _recorded(comparison: Comparison, subject: Subject, said: Record) -> Iterator[tuple[Call, Mapping[str, Array]]]:
+    """Yield the outputs that the subject declares; of those that nobody recorded the name is all that counts."""
+    assert isinstance(subject, NetworkSubject)
+    for call in comparison.calls:
+        kept, unknown = said.names(call), np.zeros(0, np.float32)
+        yield call, {name: said.read(call, name) if name in kept else unknown for name in subject.program.outputs}
 
 
 def _judge(label: str, whole: Measure, pairs: list[tuple[Array, Array]], problem: str, *, twin: bool) -> LastWord:
