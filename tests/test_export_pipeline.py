@@ -56,7 +56,7 @@ def odd(odd_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> ModelFold
     return export_onnx(ExportOptions(str(odd_folder), tmp_path_factory.mktemp("out"), name="odd")).folder
 
 
-@pytest.fixture(params=["exported", "odd"])
+@pytest.fixture(params=["exported", pytest.param("odd", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> ModelFolder:
     """Each of the two exports."""
     folder: ModelFolder = request.getfixturevalue(request.param)
@@ -98,6 +98,7 @@ def test_every_weight_is_the_checkpoints_bits_at_its_place(model: ModelFolder) -
         assert raw.tobytes() == expected.view(torch.uint8).numpy().tobytes()
 
 
+@pytest.mark.slow
 def test_a_tied_head_is_stored_once(exported: ModelFolder, odd: ModelFolder) -> None:
     for folder, expected in ((exported, [names.EMBEDDING_WEIGHT]), (odd, [names.EMBEDDING_WEIGHT, names.HEAD_WEIGHT])):
         size = folder.config().vocab_size
@@ -173,6 +174,7 @@ def test_the_twin_computes_what_pytorch_computes(model: ModelFolder) -> None:
             cache = {key.replace("present", "past_key_values"): v for key, v in found.items() if key != LOGITS}
 
 
+@pytest.mark.slow
 def test_rotary_tables_are_the_modules_at_every_position(odd: ModelFolder) -> None:
     facts = odd.export_manifest().facts["rotary"]
     assert (facts["rows"], facts["columns"]) == (1024, 16)
@@ -183,12 +185,14 @@ def test_rotary_tables_are_the_modules_at_every_position(odd: ModelFolder) -> No
     assert 0 < facts["distance_from_fp64"] < 1e-4
 
 
+@pytest.mark.slow
 def test_companions_are_copied_byte_for_byte(odd: ModelFolder, odd_folder: Path) -> None:
     for name in ("config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja"):
         assert (odd.onnx / name).read_bytes() == (odd_folder / name).read_bytes()
     assert not (odd.onnx / "pytorch_model.bin").exists()
 
 
+@pytest.mark.slow
 def test_rounding_is_accounted_for(exported: ModelFolder, odd: ModelFolder) -> None:
     """BF16 keeps 8 bits, so that rounding changes an element by at most 1/257 of it."""
     assert exported.export_manifest().facts["rounding"]["tensors"] == 0

@@ -71,6 +71,7 @@ def pytorch(checkpoint: Checkpoint, tokens: Tokens) -> Array:
     return np.asarray(output.logits.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FUSED)
 def test_stripped_layers_give_the_logits_of_the_right_list(rotated: ModelFolder, form: Form) -> None:
     tokens = Tokens.draw(LENGTH, pads=(0, 9), vocabulary=512)
@@ -83,6 +84,7 @@ def test_stripped_layers_give_the_logits_of_the_right_list(rotated: ModelFolder,
     assert rotated.surgery_manifest().facts["stripped"] == ["layer 1's q: arithmetic", "layer 1's k: arithmetic"]
 
 
+@pytest.mark.slow
 def test_rotations_left_in_would_be_seen(rotated: ModelFolder) -> None:
     tokens = Tokens.draw(LENGTH, pads=(0,), vocabulary=512)
     found = Steps(rotated.graph(Form.EXPORT, twin=True)).logits(tokens, [LENGTH])

@@ -48,11 +48,12 @@ def test_right_graphs_are_a_yes_also_when_every_tensor_is_compared(folder: Model
     assert main([str(folder.root), "--layers", "all"]) == DONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "twin", "place", "layers"),
     [
         (mask_shifted(1), True, "attention_mask.slots", "attention_mask.slots,model.layers.0.self_attn.attention"),
-        pytest.param(scores_off, False, "model.layers.1.self_attn.q_scaled", "1", marks=pytest.mark.slow),
+        (scores_off, False, "model.layers.1.self_attn.q_scaled", "1"),
     ],
 )
 def test_a_fault_makes_the_command_exit_with_1_and_name_its_place(
