@@ -103,7 +103,7 @@ bench: $(READY)
 	@$(PY) -m artifacts bench --out "$$OUT"
 
 bench-runtime: surgery
-	@$(PY) -m runtime bench $(FOLDER) $(RUNTIME_ARGS)
+	@$(PY) -m runtime bench $(FOLDER) --context 2048 --against transformers --streams 8 --write docs/benchmarks.md $(RUNTIME_ARGS)
 
 # Only folders of models go: OUT may hold other things.
 clean:

@@ -15,6 +15,7 @@ from artifacts.command import COULD_NOT, DONE, VERDICT_NO
 from artifacts.doctor import Gpu
 from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
+from tests.checkpoint_folder import small_config, write_checkpoint
 from tests.layer_findings import RIGHT
 from validate import Options, validate, validation
 from validate.__main__ import main
@@ -156,6 +157,25 @@ def test_options_are_judged_where_they_are_made(folder: ModelFolder) -> None:
         Options(prompt="")
     with pytest.raises(StageError, match="longer than the model's positions"):
         validate(folder.root, Options(tokens=1 << 20))
+
+
+@pytest.mark.slow
+def test_yarn_is_right_from_the_checkpoint_to_the_plan(tmp_path: Path) -> None:
+    from build.plan import build_plan
+    from export import export_onnx
+    from export.options import ExportOptions
+    from surgery import fuse
+
+    yarn = {"rope_type": "yarn", "rope_theta": 5e6, "factor": 4.0, "original_max_position_embeddings": 128}
+    raw = small_config(rope_parameters=yarn, rope_theta=..., rope_scaling=..., max_position_embeddings=512)
+    source = write_checkpoint(tmp_path / "yarn", raw)
+    folder = export_onnx(ExportOptions(str(source), tmp_path / "out")).folder
+    fuse(folder.root)
+    build_plan(folder)
+    report = validate(folder.root)
+    assert report.problems == []
+    # Four times the original length: positions that only YaRN has.
+    assert all(not found.left_out for found in report.findings)
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
