@@ -26,7 +26,7 @@ from artifacts.contract import (
 from runtime.memory import BindableSession, Memory, zeros
 from runtime.sampling import Logits
 
-BUCKET = 256
+BUCKET = 64
 """Slots that a cache begins with where it may grow, and the least that it grows by."""
 
 
@@ -163,7 +163,7 @@ def allocate(session: BindableSession, name: str, rows: int, slots: int) -> Memo
 
 
 def bucket(tokens: int, context: int) -> int:
-    """Give the slots to have for some tokens: at most an eighth or 256 more than these, no more than the context.
+    """Give the slots to have for some tokens: at most an eighth or 64 more than these, no more than the context.
 
     So few slots are empty, and yet a cache that grows to any length is copied but a few times in all.
     """
