@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,12 +14,11 @@ from runtime.messages import read_messages
 from runtime.model import Model, RunOptions
 from runtime.sampling import Logits
 from runtime.serve_options import ServeOptions
+from tests.browser import CHROMIUM, DRIVER, ask, complaints, find, idle, open_browser, until
 from tests.running_server import Running, scripted, serving
 from tests.small_model import write_small_model
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (dev extra)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
+pytest.importorskip("selenium.webdriver", reason="needs selenium (dev extra)")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH")
 
 
@@ -40,13 +37,7 @@ def server(model: Model) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    profile: Path = tmp_path_factory.mktemp("profile")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as driver:
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
 
 
@@ -55,31 +46,6 @@ def page(browser: Any, server: Running) -> Iterator[Any]:
     browser.get(server.url)
     yield browser
     assert complaints(browser) == []
-
-
-def complaints(browser: Any) -> list[str]:
-    """Take what the browser itself complained of since it was asked last."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-
-
-def find(page: Any, css: str) -> list[Any]:
-    return list(page.find_elements("css selector", css))
-
-
-def until(what: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 20
-    while not (found := what()):
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.02)
-    return found
-
-
-def ask(page: Any, text: str) -> None:
-    find(page, "#text")[0].send_keys(text + "\n")
-
-
-def idle(page: Any) -> bool:
-    return not find(page, "#stop")[0].is_displayed()
 
 
 def test_an_answer_with_thoughts_that_are_folded(page: Any, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import html
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
+from tests.browser import CHROMIUM, DRIVER, open_browser
 from validate.certificate import Movement
 from validate.findings import Check, Findings
 from validate.greedy import Continuation
@@ -37,8 +37,6 @@ from validate.runners import RUNNERS
 LAYERS = 6
 WRONG = "model.layers.2.mlp.down_proj"
 KINDS = ("input_layernorm", "self_attn.attention", "mlp.down_proj", "layer")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -268,17 +266,10 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (dev extra)")
+    pytest.importorskip("selenium.webdriver", reason="needs selenium (dev extra)")
     if not (CHROMIUM and DRIVER):
         pytest.skip("needs chromium and chromedriver on the PATH")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    quiet = ("disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync", "no-first-run")
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", *quiet):
-        options.add_argument(f"--{argument}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as driver:
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
 
 
