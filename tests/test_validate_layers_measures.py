@@ -113,6 +113,27 @@ def test_a_scale_of_the_scores_is_found_in_the_result() -> None:
         assert scores.slope == pytest.approx(factor, abs=3e-4)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_nearly_flat_attention_is_no_fault_of_its_scores(seed: int) -> None:
+    """Transformers' own random weights give this: every probability of a token is rounded the same way."""
+    random = np.random.default_rng(seed)
+    sums: Scores | None = None
+    for tokens in (10, 11, 40):
+        q, k, v = (random.standard_normal((tokens, 32)) for _ in range(3))
+        scores = 2e-3 * q @ k.T + np.where(np.tri(tokens) > 0, 0, -np.inf)
+        wanted, change, rough = np.zeros_like(v), np.zeros_like(v), np.zeros_like(v)
+        for factor, into in ((1.0, wanted), (1.01, change)):
+            weights = np.exp(factor * scores)
+            weights /= weights.sum(axis=1, keepdims=True)
+            into[:] = weights @ v
+            if factor == 1:
+                rough[:] = rounded(weights.astype(np.float32)) @ v
+        found = Scores.of(rough.astype(np.float32), wanted, (change - wanted) / 0.01)
+        sums = found if sums is None else sums + found
+    assert sums is not None
+    assert abs(sums.slope - 1) < 6 * sums.noise
+
+
 def test_scores_that_make_no_difference_are_not_judged() -> None:
     wanted = RANDOM.standard_normal((10, 8))
     scores = Scores.of(wanted * 1.001, wanted, np.zeros_like(wanted))

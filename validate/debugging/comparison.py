@@ -81,8 +81,9 @@ def read_all(
 
 def _scores(actual: Array, expected: Array, change: Array) -> tuple[float, float]:
     """Give the factor of the scores, and how far from 1 it may be; arrays are (B, H, S, D)."""
-    found = Scores.of(actual, expected, change)
-    many = expected.shape[0] * expected.shape[2] >= MANY
+    tokens = [side.swapaxes(1, 2).reshape(side.shape[0] * side.shape[2], -1) for side in (actual, expected, change)]
+    found = Scores.of(*tokens)
+    many = len(tokens[0]) >= MANY
     return found.slope, max(ROUNDED_ONCE.slope if many else FEW_SCORES, SURE * found.noise)
 
 

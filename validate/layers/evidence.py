@@ -111,7 +111,7 @@ def _order(actual: Array, expected: Array, limit: float) -> tuple[int, ...]:
     order = tuple(
         next((other for other in heads if _same(actual[:, head], expected[:, other], limit)), -1) for head in heads
     )
-    return order if -1 not in order and order != tuple(heads) else ()
+    return order if set(order) == set(heads) and order != tuple(heads) else ()
 
 
 def candidates(

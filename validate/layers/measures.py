@@ -158,39 +158,51 @@ class Scores:
     the scores hardly scales the result, and is lost in its noise; along g it is found again.
 
     Attributes:
-        sums: Σ g², Σ g r, Σ r², Σ g d, Σ r d, Σ d².
+        sums: Σ g², Σ g r, Σ r², Σ g d, Σ r d, Σ d² of each token, (tokens, 6).
+        elements: values in all.
     """
 
-    sums: tuple[float, ...]
+    sums: Array
     elements: int
 
     @classmethod
     def of(cls, actual: Array, expected: Array, change: Array) -> Scores:
-        """Sum up one call."""
-        r, g = (side.reshape(-1).astype(np.float64) for side in (expected, change))
-        d = actual.reshape(-1).astype(np.float64) - r
-        return cls(
-            tuple(float(left @ right) for left, right in ((g, g), (g, r), (r, r), (g, d), (r, d), (d, d))), d.size
-        )
+        """Sum up one call; (tokens, width) each."""
+        r, g = (side.reshape(len(side), -1).astype(np.float64) for side in (expected, change))
+        d = actual.reshape(len(actual), -1).astype(np.float64) - r
+        pairs = ((g, g), (g, r), (r, r), (g, d), (r, d), (d, d))
+        return cls(np.stack([np.einsum("ij,ij->i", left, right) for left, right in pairs], axis=1), d.size)
 
     def __add__(self, other: Scores) -> Scores:
         """Put two calls together."""
-        sums = tuple(mine + its for mine, its in zip(self.sums, other.sums, strict=True))
-        return Scores(sums, self.elements + other.elements)
+        return Scores(np.concatenate([self.sums, other.sums]), self.elements + other.elements)
 
     @property
     def slope(self) -> float:
         """1 + a."""
-        gg, gr, rr, gd, rd, _ = self.sums
-        apart = gg * rr - gr * gr
-        return 1 + (gd * rr - rd * gr) / apart if apart > 0 else 1.0
+        return 1 + self._fit()[0]
 
     @property
     def noise(self) -> float:
-        """Standard error of the slope, were all differences independent; infinite where scores make no difference."""
-        gg, gr, rr, _, _, dd = self.sums
+        """Standard error of the slope; infinite where scores make no difference.
+
+        The larger of two: as if all differences were independent, and as if those of one token were not. How a token's
+        probabilities are rounded is shared by all of its values, which counts where attention is nearly flat.
+        """
+        gg, gr, rr, _, _, dd = self.sums.sum(axis=0)
         apart = gg - gr * gr / rr if rr else 0.0
-        return (dd / self.elements / apart) ** 0.5 if apart > 0 else float("inf")
+        if not apart > 0:
+            return float("inf")
+        a, b = self._fit()
+        _, _, _, gd, rd, _ = self.sums.T
+        # Each token's part of the normal equation along g, freed of r.
+        parts = gd - self.sums[:, :2] @ (a, b) - gr / rr * (rd - self.sums[:, 1:3] @ (a, b))
+        return float(max((dd / self.elements / apart) ** 0.5, np.square(parts).sum() ** 0.5 / apart))
+
+    def _fit(self) -> tuple[float, float]:
+        gg, gr, rr, gd, rd, _ = (float(whole) for whole in self.sums.sum(axis=0))
+        apart = gg * rr - gr * gr
+        return ((gd * rr - rd * gr) / apart, (rd * gg - gd * gr) / apart) if apart > 0 else (0.0, 0.0)
 
 
 def _ratio(part: float, whole: float) -> float:
