@@ -1,5 +1,6 @@
 """An examination passes the model in every form, and sees every fault that it is for."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -120,6 +121,13 @@ def test_noise_is_measured_and_not_judged(examination: Examination) -> None:
     assert noisy.noise.largest > noisy.noise.rms > 1e-4
     broken = examination.run(RUNNERS[1], NumpySession(Form.MODEL_ALL, "nan"))
     assert any("not finite" in problem for problem in broken.problems)
+
+
+def test_findings_of_a_model_that_gives_nan_can_be_written(examination: Examination) -> None:
+    for runner in (RUNNERS[1], RUNNERS[4]):
+        findings = examination.run(runner, NumpySession(Form.MODEL_ALL, "nan"))
+        text = json.dumps(findings.to_json(), allow_nan=False)
+        assert Findings.from_json(json.loads(text)).problems == findings.problems != []
 
 
 def test_findings_are_the_same_after_json(judge: Callable[..., Findings]) -> None:

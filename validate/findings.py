@@ -97,11 +97,14 @@ class Findings:
         return [f"{check.subject}: {problem}" for check in self.checks for problem in check.problems]
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain JSON values; infinite movements become the string "inf"."""
+        """Give plain JSON values; numbers that are not finite become the strings "inf" and "nan"."""
         raw = asdict(self)
         raw["movements"] = [
             {"layer": m.layer, "key": _number(m.key), "value": _number(m.value)} for m in self.movements
         ]
+        raw["continuation"]["gaps"] = [_number(gap) for gap in self.continuation.gaps]
+        if self.noise is not None:
+            raw["noise"] = {name: _number(value) for name, value in asdict(self.noise).items()}
         for check in raw["checks"]:
             check |= {"logits": _number(check["logits"]), "cache": _number(check["cache"])}
         return raw
@@ -124,8 +127,12 @@ class Findings:
         rest = {
             "checks": checks,
             "movements": moved,
-            "continuation": Continuation(**raw["continuation"]),
-            "noise": Noise(**raw["noise"]) if raw["noise"] else None,
+            "continuation": Continuation(
+                raw["continuation"]["tokens"], [float(g) for g in raw["continuation"]["gaps"]]
+            ),
+            "noise": Noise(*(float(raw["noise"][name]) for name in ("largest", "rms", "magnitude")))
+            if raw["noise"]
+            else None,
         }
         return cls(**{**raw, **rest})
 
