@@ -10,6 +10,7 @@ import pytest
 
 from artifacts.command import DONE, VERDICT_NO
 from artifacts.contract import Form
+from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord
 from tests.planted_faults import Editor, mask_shifted, scores_off
@@ -46,6 +47,15 @@ def plant(folder: ModelFolder, edit: Callable[[Editor], None], *, twin: bool) ->
 @pytest.mark.slow
 def test_right_graphs_are_a_yes_also_when_every_tensor_is_compared(folder: ModelFolder) -> None:
     assert main([str(folder.root), "--layers", "all"]) == DONE
+
+
+@pytest.mark.parametrize("asked", ["model.layers.1.nothing", "99", "1-2", ","])
+def test_layers_that_are_not_there_are_refused_before_anything_runs(
+    folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr("validate.supervision.run_all", lambda *ignored: pytest.fail("a runner was begun"))
+    with pytest.raises(StageError, match="there is no layer or tensor"):
+        main([str(folder.root), "--layers", asked])
 
 
 @pytest.mark.slow

@@ -74,6 +74,11 @@ def test_a_full_disk_is_called_so() -> None:
     assert "set OUT to a larger disk" in str(error)
 
 
+def test_a_refusal_is_passed_on_as_it_was_said() -> None:
+    said = "error: there is no layer 99\n  expected: layers 0 to 7\n  do:       correct --layers"
+    assert str(death("layers", 2, f"a warning\n{said}\n")) == said.removeprefix("error: ")
+
+
 def test_any_other_death_quotes_what_the_worker_said(order: Order, worker_runs: Replace) -> None:
     worker_runs("import sys; sys.exit('the disk is on fire')")
     with pytest.raises(StageError, match="disk is on fire") as refusal:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from typing import Any
 
 from rich.console import Console
 
+from artifacts.command import COULD_NOT
 from artifacts.config import ModelConfig
 from artifacts.doctor import memory_available, memory_limit
-from artifacts.errors import StageError, refuse
+from artifacts.errors import Problem, StageError, refuse
 from validate.findings import Findings
 from validate.layers import LayerFindings
 from validate.runners import RUNNERS, Role, Runner
@@ -84,17 +86,18 @@ def run_layers(order: Order, config: ModelConfig, console: Console) -> LayerFind
 
 def attend(order: Order, name: str, console: Console, label: str) -> Any:
     """Let a worker carry out its part of an order and give the JSON that it wrote."""
-    errors = order.folder / f"{name}.stderr"
-    with errors.open("w") as stderr, _worker(order, name, stderr.fileno()) as process:
+    # Not in the order's folder: on a disk that is full its last words would be lost.
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr, _worker(order, name, stderr.fileno()) as process:
         with console.status(f"{label}: loading") as status:
             assert process.stdout is not None
             for line in process.stdout:
                 done, _, total = line.strip().partition(" ")
                 status.update(f"{label}: {done} of {total} parts")
         code = process.wait()
-    if code == 0:
-        return json.loads(order.findings(name).read_text(encoding="utf-8"))
-    raise death(name, code, errors.read_text(errors="replace"))
+        if code == 0:
+            return json.loads(order.findings(name).read_text(encoding="utf-8"))
+        stderr.seek(0)
+        raise death(name, code, stderr.read())
 
 
 @contextmanager
@@ -120,6 +123,10 @@ def death(name: str, code: int, errors: str) -> StageError:
         code: exit code; negative if a signal ended it.
         errors: its stderr.
     """
+    said = errors.find("error: ")
+    if code == COULD_NOT and said >= 0 and "Traceback" not in errors:
+        # A refusal has said all that there is to say.
+        return StageError(Problem(errors[said:].removeprefix("error: ").strip()))
     memory = f"free memory (the machine has {memory_limit() / GIB:.1f} GiB), then run it again"
     tail = "\n".join(errors.strip().splitlines()[-TAIL:])
     if code < 0:

@@ -123,13 +123,14 @@ def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str
 
 def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Report:
     """Run every runner and put what they found together."""
+    from validate.layers.compare import Graphs, asked_parts
     from validate.plans import look
     from validate.prompt import Reader
     from validate.runners import left_out
     from validate.supervision import run_all, run_layers
     from validate.worker import Order
 
-    check_layers(options.layers, inputs.config.num_hidden_layers)
+    asked_parts(inputs.config, Graphs.of(inputs.folder), options.layers)
     reader = Reader(inputs.folder.onnx, inputs.config)
     prompt = reader.encode(options.prompt)
     needed = len(prompt.ids) + options.tokens
@@ -159,18 +160,6 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         layers,
         unwanted,
     )
-
-
-def check_layers(asked: str, layers: int) -> None:
-    """Refuse layers that the model does not have before any runner starts; a tensor's name only the graph can judge."""
-    beyond = [word.strip() for word in asked.split(",") if word.strip().isdecimal() and int(word) >= layers]
-    if beyond:
-        raise refuse(
-            f"there is no layer {', '.join(beyond)}",
-            expected=f"layers 0 to {layers - 1}",
-            found=f"--layers {asked}",
-            remedy="correct --layers (LAYERS=)",
-        )
 
 
 @contextmanager

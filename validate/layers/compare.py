@@ -74,7 +74,7 @@ def compare(
     Raises:
         StageError: a graph cannot be opened or parsed, or nothing of that name is there.
     """
-    comparison = Comparison(config, _asked(config, graphs, asked), calls(config), Record(work / "reference"))
+    comparison = Comparison(config, asked_parts(config, graphs, asked), calls(config), Record(work / "reference"))
     progress(0)
     run_reference(comparison, graphs.raw_twin, brief=brief)
     return judge_graphs(comparison, graphs, Record(work / "network"), asked, progress, brief=brief)
@@ -153,7 +153,12 @@ def run_reference(comparison: Comparison, raw_twin: Path, *, brief: bool = False
         record(comparison, reference)
 
 
-def _asked(config: ModelConfig, graphs: Graphs, asked: str) -> tuple[Part, ...]:
+def asked_parts(config: ModelConfig, graphs: Graphs, asked: str) -> tuple[Part, ...]:
+    """Give the tensors that were asked for, in graph order; only the fused twin's own file is read.
+
+    Raises:
+        StageError: there is no such layer or tensor.
+    """
     known = parts(config)
     if asked == NAMED:
         return known
