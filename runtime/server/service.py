@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from artifacts.errors import StageError
+from artifacts.errors import Problem, StageError
 from runtime.continuation import Continuation
 from runtime.linear_cache import LinearCache
 from runtime.messages import read_messages
@@ -80,6 +80,11 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.engine.stop()
+
+    def close(self) -> None:
+        """End every text, and every one that is still to come, with an error; does not wait for the model's turn."""
+        remedy = "ask again when it is back"
+        self.scheduler.close(StageError(Problem("the server ends", found="a text cut off", remedy=remedy)))
 
     @cached_property
     def _template(self) -> ChatTemplate:
