@@ -48,14 +48,7 @@ class Tools:
     @property
     def names(self) -> list[str]:
         """Names of all tools, in order."""
-        every = [*self.tools, *self.xml_tools, *self.python_tools]
-        return [
-            name
-            for tool in every
-            for name in (
-                [_function(tool)["name"]] if isinstance(tool, Mapping) else [found[0] for found in _definitions(tool)]
-            )
-        ]
+        return [name for tool in (*self.tools, *self.xml_tools, *self.python_tools) for name in names_of(tool)]
 
     @property
     def signatures(self) -> Signatures:
@@ -82,6 +75,11 @@ class Tools:
                         yield Problem(f"{where} defines no function", "def name(parameters)", repr(tool)[:100], MEND)
                 else:
                     yield from _judge_tool(where, tool)
+
+
+def names_of(tool: Any) -> list[str]:
+    """Give the name of a tool, or the names of all functions that a text of Python defines."""
+    return [_function(tool)["name"]] if isinstance(tool, Mapping) else [name for name, _ in _definitions(tool)]
 
 
 def _judge_tool(where: str, tool: object) -> Iterator[Problem]:
