@@ -22,7 +22,7 @@ from runtime.server.errors import ApiError
 from runtime.server.job import Job
 from runtime.server.metrics import Metrics
 from runtime.server.requests import ChatRequest, Common, CompletionRequest
-from runtime.server.tool_choice import forced_call, told_tools
+from runtime.server.tool_choice import callable_names, forced_call, told_tools
 from runtime.settings import Settings
 from runtime.template import ChatTemplate
 from runtime.tools import Tools
@@ -36,10 +36,12 @@ class Reading:
 
     Attributes:
         prompt: ids of the prompt.
-        forced: text that the prompt already says for the model, and that belongs to the answer.
+        forced: text that the prompt already says for the model, and that belongs to the answer; where there is some,
+            the answer ends with its call.
         in_reasoning: the prompt has opened `<think>`, and left it open.
         tools: what may be called.
         calls: whether calls are read at all.
+        names: tools that may be called; without any, whatever the model calls.
     """
 
     prompt: Sequence[int]
@@ -47,11 +49,14 @@ class Reading:
     in_reasoning: bool
     tools: Tools
     calls: bool
+    names: Sequence[str] = ()
 
     def parser(self) -> OutputParser:
         """Give a parser of one answer; what was forced is to be fed first."""
         signatures = self.tools.signatures if self.calls else {}
-        return OutputParser(in_reasoning=self.in_reasoning, json_calls=self.calls, python_tools=signatures)
+        return OutputParser(
+            in_reasoning=self.in_reasoning, json_calls=self.calls, python_tools=signatures, names=self.names
+        )
 
 
 class Service:
@@ -140,7 +145,8 @@ class Service:
             # The model is not asked whether to call, so there is nothing to think about: a call is no thought.
             in_reasoning, text = False, f"{text}\n{END_THINK}\n\n"
         calls = request.tool_choice != "none"
-        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls)
+        names = callable_names(request, tools)
+        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls, names)
 
     def _encode(self, text: str, special: bool) -> list[int]:
         with self._tokenizing:
