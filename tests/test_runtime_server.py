@@ -313,6 +313,14 @@ def test_a_full_queue_says_when_to_try_again(model: Model) -> None:
             stream.close()
 
 
+def test_more_texts_than_may_ever_be_there_are_not_told_to_try_again(model: Model) -> None:
+    with serving(model, ServeOptions(slots=1, max_queue=1)) as running:
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="n: 3 texts can never run or wait at once here, at most 2"):
+            client.completions.create(model="small", prompt="Tell", max_tokens=2, n=3)
+        assert len(client.completions.create(model="small", prompt="Tell", max_tokens=2, n=2).choices) == 2
+
+
 def test_a_key_is_wanted_where_there_is_one(model: Model) -> None:
     with serving(model, ServeOptions(slots=1, api_key="secret")) as running:
         for key, good in (("wrong", False), ("secret", True)):

@@ -123,6 +123,10 @@ class Service:
         """Check what is not about the prompt."""
         if request.model != self.name:
             raise ApiError(404, f"there is no model {request.model!r} here, only {self.name!r}", param="model")
+        room = self.options.slots + self.options.max_queue
+        if request.choices > room:
+            message = f"n: {request.choices} texts can never run or wait at once here, at most {room}"
+            raise ApiError(400, message, param="n")
         try:
             return request.settings(self.model.defaults.settings)
         except StageError as error:
