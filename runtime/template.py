@@ -19,6 +19,7 @@ from runtime.lost import lost, lost_tools
 from runtime.marks import Marks
 from runtime.messages import Message
 from runtime.output_parser import END_THINK, THINK
+from runtime.template_variables import keywords_of
 from runtime.tokenizer import Tokenizer
 from runtime.tool_calls import ToolCall, write_json_call, write_python_calls
 from runtime.tools import Tools
@@ -90,11 +91,8 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names that the template's code uses, its keywords among them."""
-        from jinja2 import Environment
-
-        # Read word by word, not parsed: Transformers' templates may have tags of their own.
-        return frozenset(word for _, kind, word in Environment().lex(self._source) if kind == "name")
+        """Keywords that the template has a use for."""
+        return keywords_of(self._source)
 
     @cached_property
     def carries_tool_calls(self) -> bool:

@@ -266,3 +266,26 @@ def test_text_that_a_template_writes_as_json_is_found() -> None:
 def test_an_unknown_keyword_is_refused() -> None:
     with pytest.raises(StageError, match="no use for colour"):
         render([user()], keywords={"colour": "red"})
+
+
+@pytest.mark.parametrize("name", ["message", "role", "content", "mode", "messages", "add_generation_prompt", "tojson"])
+def test_a_name_that_is_not_a_callers_to_give_is_refused(name: str) -> None:
+    with pytest.raises(StageError, match=f"no use for {name}"):
+        render([user()], keywords={name: False})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{% if colour is not defined %}{% set colour = 'red' %}{% endif %}{{ colour }}",
+        "{% for m in messages %}{% if m.role == 'user' %}{{ colour }}{% break %}{% endif %}{% endfor %}",
+        "{% generation %}{{ colour }}{% endgeneration %}",
+    ],
+)
+def test_a_keyword_is_found_wherever_it_is_used(use: str) -> None:
+    assert "blue" in render([user()], use + CHATML, keywords={"colour": "blue"}).text
+
+
+def test_a_template_that_is_none_is_refused() -> None:
+    with pytest.raises(StageError, match=r"cannot be read[\s\S]*line 1"):
+        render([user()], "{% if %}")
