@@ -61,19 +61,23 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $$($(PYTHON) --version) is too old"; echo "  expected: Python 3.11 or newer"; \
 	    echo "  do:       make PYTHON=python3.12 ..."; exit 2; } >&2
-	$(PYTHON) -m venv .venv
-	extras=dev; if nvidia-smi -L >/dev/null 2>&1; then extras=dev,gpu; fi; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[$$extras]"
+	@echo 'setting up .venv' >&2
+	@$(PYTHON) -m venv .venv
+	@extras=dev; if nvidia-smi -L >/dev/null 2>&1; then extras=dev,gpu; fi; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[$$extras]" >&2
 	@touch $@
 
 doctor: $(READY)
 	@$(PY) -m artifacts doctor --out "$$OUT"
 
+# What these write to stdout is theirs alone: the stages before them tell theirs on stderr.
+generate chat serve debug: ASIDE = >&2
+
 export: $(READY)
-	@$(PY) -m export --model "$$MODEL" --out "$$OUT" $(if $(NAME),--name "$$NAME") $(if $(REVISION),--revision "$$REVISION") $(EXPORT_ARGS)
+	@$(PY) -m export --model "$$MODEL" --out "$$OUT" $(if $(NAME),--name "$$NAME") $(if $(REVISION),--revision "$$REVISION") $(EXPORT_ARGS) $(ASIDE)
 
 surgery: export
-	@$(PY) -m surgery $(FOLDER) $(SURGERY_ARGS)
+	@$(PY) -m surgery $(FOLDER) $(SURGERY_ARGS) $(ASIDE)
 
 build: surgery
 	@$(PY) -m build $(FOLDER) $(BUILD_ARGS)

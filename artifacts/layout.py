@@ -68,7 +68,18 @@ class ModelFolder:
         return Digests(self.root)
 
     def config(self) -> ModelConfig:
-        """The model's facts, from the config that export put beside the graphs."""
+        """The model's facts, from the config that export put beside the graphs.
+
+        Raises:
+            StageError: there is no model here, or its config cannot be used.
+        """
+        if not (self.onnx / "config.json").is_file():
+            raise refuse(
+                f"{self.root} holds no model",
+                expected="OUT/<model>, a folder that make export and make surgery have filled",
+                found=f"no {self.onnx / 'config.json'}",
+                remedy=self.command("surgery"),
+            )
         return ModelConfig.read(self.onnx)
 
     def command(self, stage: str) -> str:

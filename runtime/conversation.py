@@ -83,7 +83,9 @@ class Conversation:
     def _answer(self, turns: list[Message]) -> Iterator[Event]:
         """Stream the answer; what there was of it is kept even if the listener goes away."""
         prompt = self._prompt(turns)
-        parser = OutputParser(in_reasoning=prompt.in_reasoning, python_tools=self._tools.signatures)
+        parser = OutputParser(
+            in_reasoning=prompt.in_reasoning, python_tools=self._tools.signatures, names=self._tools.names
+        )
         ids = self._tokenizer.encode(prompt.text, add_special_tokens=False)
         events: list[Event] = []
         self.speed = Speed(len(ids))

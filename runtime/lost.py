@@ -2,6 +2,7 @@
 
 The prompt is searched for every message in order: for thoughts and content letter by letter, as they are or as JSON or
 Python spell them; for the name and the arguments of every tool call, in whatever layout the template has for them.
+Letters alone prove little where they are few, so each must be at its place with a mark, too (see `runtime.marks`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import Problem
-
-SYSTEM_FLAGS = ("/no_think", "/think", "/system_override")
-"""Words that a template takes out of a system message, because they are meant for it and not for the model."""
+from runtime.marks import TOOL_KEYWORDS, Marks, pieces
+from runtime.tools import names_of
 
 MEND = {
     "": "give what the template knows: one system message at the head, and roles that it writes",
@@ -23,17 +23,22 @@ MEND = {
 """What a message has, as a refusal calls it, and what to do where the template leaves it out."""
 
 
-def lost(text: str, turns: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+def lost(text: str, marked: str, turns: Sequence[Mapping[str, Any]], marks: Marks) -> Iterator[Problem]:
     """Yield every message of which something is not in the prompt, in the order of the messages.
 
     Args:
         text: the prompt.
+        marked: the same of `marks.turns(turns)`.
         turns: the messages as the template got them.
+        marks: the marks.
     """
-    position = 0
+    position = seen = 0
     for number, turn in enumerate(turns):
-        for what, wanted in _parts(turn):
+        for what, wanted, mark in _parts(number, turn, marks):
             end, missing = _find(text, wanted, position)
+            at = marked.find(mark, seen)
+            if missing is None and at < 0:
+                missing = wanted if isinstance(wanted, str) else wanted["name"]
             if missing is not None:
                 yield Problem(
                     f"the chat template leaves out {what}messages[{number}] ({turn['role']})",
@@ -42,30 +47,33 @@ def lost(text: str, turns: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
                     MEND[what],
                 )
                 break
-            position = end
+            position, seen = end, at
 
 
-def lost_tools(text: str, names: Iterable[str]) -> Iterator[Problem]:
-    """Yield every tool whose name is not in the prompt."""
-    for name in names:
-        if name not in text:
-            yield Problem(
-                "the chat template leaves out a tool", name, "not in the prompt", "give it by another keyword"
-            )
+def lost_tools(text: str, marked: str, keywords: Mapping[str, Any], marks: Marks) -> Iterator[Problem]:
+    """Yield every tool of the template's keywords that is not in the prompt."""
+    for keyword in TOOL_KEYWORDS:
+        for place, tool in enumerate(keywords.get(keyword, ())):
+            names = names_of(tool)
+            if marks.tool(keyword, place) not in marked or not all(name in text for name in names):
+                yield Problem(
+                    "the chat template leaves out a tool",
+                    ", ".join(names),
+                    "not in the prompt",
+                    "give it by another keyword",
+                )
 
 
-def _parts(turn: Mapping[str, Any]) -> Iterator[tuple[str, str | Mapping[str, Any]]]:
-    """Yield what of a message must be in the prompt, in order: texts, and calls with their name and arguments."""
-    if "reasoning_content" in turn:
-        yield "the reasoning of ", turn["reasoning_content"].strip()
-    pieces = [turn["content"]]
-    if turn["role"] == "system":
-        for flag in SYSTEM_FLAGS:
-            pieces = [part for piece in pieces for part in piece.split(flag)]
-    for piece in pieces:
-        yield "", piece.strip()
-    for call in turn.get("tool_calls", ()):
-        yield "a tool call of ", call["function"]
+def _parts(number: int, turn: Mapping[str, Any], marks: Marks) -> Iterator[tuple[str, str | Mapping[str, Any], str]]:
+    """Yield what of a message must be in the prompt, in order: texts and whole calls, each with its mark."""
+    thoughts = turn.get("reasoning_content", "").strip()
+    if thoughts:
+        yield "the reasoning of ", thoughts, marks.reasoning(number)
+    told = pieces(turn)
+    for piece in told:
+        yield "", piece, marks.content(number) if any(told) else ""
+    for place, call in enumerate(turn.get("tool_calls", ())):
+        yield "a tool call of ", call["function"], marks.call(number, place)
 
 
 def _find(text: str, wanted: str | Mapping[str, Any], start: int) -> tuple[int, str | None]:

@@ -127,13 +127,14 @@ def _read_call(raw: object) -> ToolCall:
     arguments = function.get("arguments", {})
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise StageError(Problem("a tool call's arguments are no JSON", "a JSON object", str(error), MEND)) from None
     if not isinstance(value, dict):
         raise StageError(Problem("a tool call's arguments are no object", "a JSON object", repr(value)[:100], MEND))
     return ToolCall(
         _encodable(function["name"], "a tool's name"),
-        _encodable(json.dumps(value, ensure_ascii=False), "a tool call's arguments"),
+        _encodable(text, "a tool call's arguments"),
     )
 
 

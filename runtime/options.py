@@ -20,11 +20,11 @@ API_KEY = "SMOLLM3_API_KEY"
 PEERS = ("transformers", "onnxruntime-genai")
 
 SAMPLING = {
-    "temperature": (float, "0 takes the most likely token"),
+    "temperature": (float, "0 takes the most likely token; to 100"),
     "top-k": (int, "keep the K most likely tokens"),
     "top-p": (float, "keep the most likely tokens that sum to P"),
     "min-p": (float, "keep tokens at least P times as likely as the most likely one"),
-    "repetition-penalty": (float, "above 1 makes tokens seen before less likely"),
+    "repetition-penalty": (float, "0.01 to 100; above 1 makes tokens seen before less likely"),
     "seed": (int, "the same seed gives the same text"),
 }
 

@@ -6,14 +6,14 @@
                                        <code> get_weather(city="Paris") </code>
 
 `<think>` counts only as the first thing that is written. Line breaks beside a tag belong to it. A call that cannot be
-read is content, to the letter, and so is a tag that is never closed; a closing tag inside a string of the call is part
-of that string.
+read or names a tool that was not given is content, to the letter, and so is a tag that is never closed; a closing tag
+inside a string of the call is part of that string.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from runtime.tool_calls import (
@@ -80,11 +80,18 @@ class OutputParser:
         in_reasoning: the prompt has already opened `<think>`.
         json_calls: read `<tool_call>`; without it the tag is content.
         python_tools: tools that may be called between `<code>` tags; without any, `<code>` is content.
+        names: tools that may be called; a call of another is content. Without any, every name is taken.
     """
 
     def __init__(
-        self, *, in_reasoning: bool = False, json_calls: bool = True, python_tools: Signatures | None = None
+        self,
+        *,
+        in_reasoning: bool = False,
+        json_calls: bool = True,
+        python_tools: Signatures | None = None,
+        names: Collection[str] = (),
     ) -> None:
+        self._names = names
         self._step: Callable[[], bool] = self._reasoning if in_reasoning else self._start
         self._signatures = python_tools or {}
         self._tags = [*([CALL] if json_calls else []), *([CODE] if self._signatures else [])]
@@ -187,9 +194,12 @@ class OutputParser:
         """Read the calls of a body, and say whether it ends inside a string."""
         if self._tag == CALL:
             call = read_json_call(body)
-            return ([], ends_in_json_string(body)) if call is None else ([call], False)
-        calls = read_python_calls(body, self._signatures)
-        return ([], ends_in_python_string(body)) if calls is None else (calls, False)
+            calls, in_string = [] if call is None else [call], call is None and ends_in_json_string(body)
+        else:
+            found = read_python_calls(body, self._signatures)
+            calls, in_string = found or [], found is None and ends_in_python_string(body)
+        known = not self._names or all(call.name in self._names for call in calls)
+        return calls if known else [], in_string
 
     def _give_up(self) -> None:
         """Take the open tag for content, and look again at what follows it."""

@@ -52,7 +52,7 @@ class _Row:
 class Scheduler:
     """Shares one linear cache among many texts.
 
-    `submit`, `cancel` and the counts may be used from any thread; `step` belongs to one.
+    `submit`, `cancel`, `close` and the counts may be used from any thread; `step` belongs to one.
 
     Args:
         cache: an empty linear cache; its rows are the texts that run at once.
@@ -65,6 +65,7 @@ class Scheduler:
         self._waiting: deque[Ticket] = deque()
         self._rows: dict[int, _Row] = {}
         self._changed = threading.Condition()
+        self._closed: StageError | None = None
 
     @property
     def waiting(self) -> int:
@@ -82,12 +83,15 @@ class Scheduler:
         return sum(self._cache.fill(row) for row in range(self._cache.rows))
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Ask for texts; all of them or none.
+        """Ask for texts; all of them or none. After `close` they end at once.
 
         Raises:
             QueueFull: more would wait than may.
         """
         with self._changed:
+            if self._closed is not None:
+                _cut_off(tickets, self._closed)
+                return
             free = self._cache.rows - len(self._rows)
             if len(self._waiting) + len(tickets) > self._max_queue + free:
                 raise QueueFull
@@ -98,6 +102,13 @@ class Scheduler:
         """Give up a text; its row is free before the next step."""
         with self._changed:
             ticket.cancelled = True
+            self._changed.notify()
+
+    def close(self, error: StageError) -> None:
+        """End every text that runs or waits, and every one that is still to come, with this error."""
+        with self._changed:
+            self._closed = error
+            _cut_off([*self._waiting, *(at_work.ticket for at_work in self._rows.values())], error)
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
@@ -189,3 +200,10 @@ class Scheduler:
     def _free(self, row: int) -> None:
         del self._rows[row]
         self._cache.keep(row, 0)
+
+
+def _cut_off(tickets: Sequence[Ticket], error: StageError) -> None:
+    """Tell those who wait for texts that no more comes; what the model still writes is heard by nobody."""
+    for ticket in tickets:
+        ticket.cancelled = True
+        ticket.deliver(error)

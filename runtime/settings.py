@@ -13,17 +13,24 @@ from artifacts.errors import Problem, StageError, refuse
 
 MEND = "correct the value, or leave it out"
 
+HOTTEST = 100.0
+"""Highest temperature; at it the most and the least likely token are all but equally likely."""
+
+LEAST_PENALTY, MOST_PENALTY = 0.01, 100.0
+"""Bounds of the repetition penalty; logits stay far from the ends of FP32."""
+
 
 @dataclass(frozen=True)
 class Sampling:
     """How one token is chosen from a row of logits; checked where it is made.
 
     Attributes:
-        temperature: divisor of the logits; 0 takes the most likely token (greedy) and ignores the limits below.
+        temperature: divisor of the logits, to 100; 0 takes the most likely token (greedy) and ignores the limits below.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the fewest most likely tokens whose probabilities reach this sum.
         min_p: keep tokens at least this likely, as a share of the most likely one's probability.
-        repetition_penalty: divide positive and multiply negative logits of tokens seen before (arXiv:1909.05858).
+        repetition_penalty: divide positive and multiply negative logits of tokens seen before, by 0.01 to 100
+            (arXiv:1909.05858).
         seed: the same seed gives the same tokens; `None` takes another each time.
     """
 
@@ -114,13 +121,13 @@ class Defaults:
 def _judge_sampling(sampling: Sampling) -> Iterator[Problem]:
     """Yield every value that is out of range."""
     ranges = {
-        "temperature": (_is_number(sampling.temperature, 0, math.inf), "a number >= 0"),
+        "temperature": (_is_number(sampling.temperature, 0, HOTTEST), f"a number >= 0 and <= {HOTTEST:g}"),
         "top_k": (_is_integer(sampling.top_k, 0), "an integer >= 0"),
         "top_p": (_is_number(sampling.top_p, 0, 1) and sampling.top_p > 0, "a number > 0 and <= 1"),
         "min_p": (_is_number(sampling.min_p, 0, 1), "a number >= 0 and <= 1"),
         "repetition_penalty": (
-            _is_number(sampling.repetition_penalty, 0, math.inf) and sampling.repetition_penalty > 0,
-            "a number > 0",
+            _is_number(sampling.repetition_penalty, LEAST_PENALTY, MOST_PENALTY),
+            f"a number >= {LEAST_PENALTY:g} and <= {MOST_PENALTY:g}",
         ),
         "seed": (sampling.seed is None or _is_integer(sampling.seed), "an integer, or none"),
     }

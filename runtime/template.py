@@ -1,9 +1,9 @@
 """Prompts come from the checkpoint's chat template and from nothing else; what it cannot carry is an error.
 
 Templates leave out in silence what they do not know: SmolLM3's writes no tool calls of earlier turns and no system
-message after the first. So the prompt is searched for everything that went in. Whether it has opened the model's
-thoughts is read off it too: only the template knows its rule (in SmolLM3's a flag in the system message beats the
-keyword).
+message after the first. So the prompt is searched for everything that went in, by its letters and by a mark. Whether
+it has opened the model's thoughts is read off it too: only the template knows its rule (in SmolLM3's a flag in the
+system message beats the keyword).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 from artifacts.errors import StageError, refuse
 from runtime.lost import lost, lost_tools
+from runtime.marks import Marks
 from runtime.messages import Message
 from runtime.output_parser import END_THINK, THINK
+from runtime.template_variables import keywords_of
 from runtime.tokenizer import Tokenizer
 from runtime.tool_calls import ToolCall, write_json_call, write_python_calls
 from runtime.tools import Tools
@@ -79,7 +81,9 @@ class ChatTemplate:
         self._judge_keywords(given)
         turns = [self._turn(message, tools) for message in messages]
         text = self._apply(turns, given, add_generation_prompt=True)
-        problems = [*lost(text, turns), *lost_tools(text, tools.names)]
+        marks = Marks()
+        marked = self._apply(marks.turns(turns), marks.keywords(given), add_generation_prompt=True)
+        problems = [*lost(text, marked, turns, marks), *lost_tools(text, marked, given, marks)]
         if problems:
             raise StageError(problems)
         opening = text[_common(text, self._apply(turns, given, add_generation_prompt=False)) :]
@@ -87,11 +91,8 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names that the template's code uses, its keywords among them."""
-        from jinja2 import Environment
-
-        # Read word by word, not parsed: Transformers' templates may have tags of their own.
-        return frozenset(word for _, kind, word in Environment().lex(self._source) if kind == "name")
+        """Keywords that the template has a use for."""
+        return keywords_of(self._source)
 
     @cached_property
     def carries_tool_calls(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import socket
-from contextlib import suppress
 
 import psutil
 
@@ -19,9 +18,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def serve(given: argparse.Namespace) -> int:
     """Serve the model at /v1 (OpenAI's API) and at / (a page to talk to it) until interrupted."""
-    import uvicorn
-
-    from runtime.server.app import create_app
+    from runtime.server.ending import serve_until_a_signal
     from runtime.server.service import Service
 
     serving = options.serve_options(given)
@@ -37,10 +34,7 @@ def serve(given: argparse.Namespace) -> int:
         )
         if serving.api_key is None and given.host not in LOOPBACK:
             stderr().print("caution: other machines can use it, and it wants no key (--api-key)")
-        config = uvicorn.Config(create_app(service), log_level="warning", timeout_keep_alive=30)
-        # The server ends in order on Ctrl-C, and then raises it once more.
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[door])
+        serve_until_a_signal(service, door)
     return DONE
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from artifacts.errors import Problem, StageError
+from runtime.schema import schema_fault
 from runtime.tool_calls import Signatures
 
 MEND = "give each tool a name and a JSON schema of its parameters"
-SCHEMA_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
-MOST_NESTED = 32
-"""Deepest schema that is read; templates write it recursively."""
+MAY_BE_NULL = ("description", "parameters")
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Tools:
     python_tools: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        problems = list(self._judge())
+        problems = list(self._judge()) or list(self._judge_names())
         if problems:
             raise StageError(problems)
 
     def keywords(self) -> dict[str, list[Any]]:
         """Give the template's keywords for the tools that there are."""
         given = {"tools": self.tools, "xml_tools": self.xml_tools, "python_tools": self.python_tools}
-        return {name: list(tools) for name, tools in given.items() if tools}
+        return {name: list(map(_without_nulls, tools)) for name, tools in given.items() if tools}
 
     def as_xml_tools(self) -> Tools:
         """Give the same tools without the keyword `tools`, which earlier templates of SmolLM3 do not know."""
@@ -48,14 +48,7 @@ class Tools:
     @property
     def names(self) -> list[str]:
         """Names of all tools, in order."""
-        every = [*self.tools, *self.xml_tools, *self.python_tools]
-        return [
-            name
-            for tool in every
-            for name in (
-                [_function(tool)["name"]] if isinstance(tool, Mapping) else [found[0] for found in _definitions(tool)]
-            )
-        ]
+        return [name for tool in (*self.tools, *self.xml_tools, *self.python_tools) for name in names_of(tool)]
 
     @property
     def signatures(self) -> Signatures:
@@ -66,7 +59,7 @@ class Tools:
                 found.update(_definitions(tool))
             else:
                 function = _function(tool)
-                found[function["name"]] = list(function.get("parameters", {}).get("properties", {}))
+                found[function["name"]] = list((function.get("parameters") or {}).get("properties", {}))
         return found
 
     def _judge(self) -> Iterator[Problem]:
@@ -83,6 +76,17 @@ class Tools:
                 else:
                     yield from _judge_tool(where, tool)
 
+    def _judge_names(self) -> Iterator[Problem]:
+        for name, count in Counter(self.names).items():
+            if count > 1:
+                found = f"{count} tools called {name!r}"
+                yield Problem("tools share a name", "a name for each, whatever the keyword", found, MEND)
+
+
+def names_of(tool: Any) -> list[str]:
+    """Give the name of a tool, or the names of all functions that a text of Python defines."""
+    return [_function(tool)["name"]] if isinstance(tool, Mapping) else [name for name, _ in _definitions(tool)]
+
 
 def _judge_tool(where: str, tool: object) -> Iterator[Problem]:
     """Yield what is wrong with one tool given as a schema."""
@@ -94,33 +98,24 @@ def _judge_tool(where: str, tool: object) -> Iterator[Problem]:
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,64}", name):
         yield Problem(f"{where} has no name", "1 to 64 letters, digits, '_', '-', '.'", repr(name)[:100], MEND)
         return
-    if not isinstance(function.get("description", ""), str):
+    if not isinstance(function.get("description") or "", str):
         yield Problem(f"{where} has a description that is no text", "a string", repr(function["description"]), MEND)
-    schema = function.get("parameters", {})
-    reason = _fault(schema, 0)
+    schema = function.get("parameters")
+    schema = {} if schema is None else schema
+    reason = schema_fault(schema)
     if not reason and schema and schema.get("type", "object") != "object":
         reason = f"type {schema['type']!r} at the top, where arguments are an object"
     if reason:
         yield Problem(f"{where} ({name}) has parameters that are no JSON schema", "an object schema", reason, MEND)
 
 
-def _fault(schema: object, depth: int) -> str:
-    """Say why something is no JSON schema, or nothing."""
-    if not isinstance(schema, Mapping):
-        return f"{type(schema).__name__} where a schema should be"
-    if depth > MOST_NESTED:
-        return f"more than {MOST_NESTED} schemas inside each other"
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in SCHEMA_TYPES for kind in kinds):
-        return f"type {schema['type']!r}"
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, Mapping):
-        return f"properties are {type(properties).__name__}"
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        return f"required is {required!r}"
-    inner = [*properties.values(), *([schema["items"]] if isinstance(schema.get("items"), Mapping) else [])]
-    return next((reason for part in inner if (reason := _fault(part, depth + 1))), "")
+def _without_nulls(tool: Any) -> Any:
+    """Give a tool without the fields that a client left empty: `null` says no more than nothing."""
+    if not isinstance(tool, Mapping):
+        return tool
+    if "function" in tool:
+        return {**tool, "function": _without_nulls(tool["function"])}
+    return {name: value for name, value in tool.items() if value is not None or name not in MAY_BE_NULL}
 
 
 def _function(tool: Mapping[str, Any]) -> Any:

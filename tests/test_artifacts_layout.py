@@ -44,6 +44,14 @@ def test_a_missing_export_is_refused_with_the_command(tmp_path: Path) -> None:
         ModelFolder(tmp_path / "tiny").export_manifest()
 
 
+def test_a_folder_without_a_model_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "nowhere" / "onnx").mkdir(parents=True)
+    for name in ("nowhere", "nothing"):
+        mend = rf"expected: OUT/<model>[\s\S]*make surgery MODEL='<the checkpoint>' NAME={name} OUT={tmp_path}$"
+        with pytest.raises(StageError, match=rf"{name} holds no model\s+{mend}"):
+            ModelFolder(tmp_path / name).config()
+
+
 def test_commands_name_the_model_as_a_shell_takes_it(tmp_path: Path) -> None:
     folder = ModelFolder(tmp_path / "my out" / "mine")
     folder.onnx.mkdir(parents=True)

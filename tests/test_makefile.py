@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,6 +72,19 @@ def test_what_was_given_arrives_as_it_was_written(place: Path) -> None:
         *("-m", "export", "--model", 'it\'s "mine"', "--out", "a b", "--name", "x", "--revision", "main", "--verbose"),
         *("-m", "surgery", "a b/x", "--capacity", "8"),
     ]
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve", "debug"])
+def test_what_a_command_writes_to_stdout_is_its_own(place: Path, command: str) -> None:
+    # Set-up is part of it: the first command that a person gives may be this one.
+    program(place, "python3", PYTHON + 'echo "said by $2"\n')
+    done = make(place, command)
+    assert done.returncode == 0
+    # The stand-in for Python answers the question for its version, too, which Python itself does not.
+    told = done.stdout.removeprefix("named\n")
+    assert told == f"said by {'validate.debugging' if command == 'debug' else 'runtime'}\n"
+    assert re.findall("said by .*", done.stderr) == ["said by pip", "said by export", "said by surgery"]
+    assert make(place, "surgery").stdout.splitlines() == ["said by export", "said by surgery"]
 
 
 def test_a_name_in_the_environment_is_not_taken(place: Path) -> None:

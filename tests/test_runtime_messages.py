@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -81,6 +82,9 @@ def test_a_name_that_no_call_could_have_said_is_refused() -> None:
         ({"role": "assistant", "tool_calls": [{"function": {}}]}, "no function name"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "no JSON"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}, "no object"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": NaN}'}}]}, "no JSON"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1e999}'}}]}, "no JSON"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": [math.nan]}}}]}, "no JSON"),
         (answer("nobody"), "belongs to no call"),
         ({**answer("1"), "tool_call_id": ["1"]}, "tool_call_id is no text"),
         ({**answer("1"), "name": 3}, "name is no text"),

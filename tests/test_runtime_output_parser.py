@@ -22,7 +22,13 @@ PARTS = [
     '<tool_call>{"name": "f", "arguments": {"a": "\\"</tool_call>\\\\"}}</tool_call>',
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join) | st.text(max_size=30)
-OPTIONS: list[dict[str, Any]] = [{}, {"in_reasoning": True}, {"python_tools": TOOLS}, {"json_calls": False}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"in_reasoning": True},
+    {"python_tools": TOOLS},
+    {"json_calls": False},
+    {"names": ["g"]},
+]
 
 
 def parse(pieces: list[str], **options: Any) -> Parsed:
@@ -58,6 +64,13 @@ def test_nothing_but_line_breaks_and_tags_of_what_was_read_is_lost(text: str) ->
 def test_the_three_parts() -> None:
     text = f"<think>\nfirst\n\nthen\n</think>\n\nI will look.\n{GOOD}\n"
     assert parse(list(text)) == Parsed("first\n\nthen", "I will look.", (ToolCall("f", '{"a": 1}'),))
+
+
+def test_a_call_of_a_tool_that_was_not_given_is_content_and_the_next_one_is_read() -> None:
+    other = GOOD.replace('"f"', '"g"')
+    parsed = parse(list(f"{GOOD} then {other}"), names=["g"])
+    assert (parsed.content, parsed.tool_calls) == (f"{GOOD} then ", (ToolCall("g", '{"a": 1}'),))
+    assert parse(["<code>f(1)</code>"], python_tools=TOOLS, names=["g"]) == Parsed("", "<code>f(1)</code>", ())
 
 
 def test_two_calls_and_text_between() -> None:

@@ -199,3 +199,15 @@ def test_logits_that_are_no_numbers_end_one_text(
 
 def raising(logits: np.ndarray) -> int:
     raise FloatingPointError("nan")
+
+
+def test_after_the_end_nothing_runs_and_whoever_asks_is_told(model: Model, scheduler: Scheduler) -> None:
+    running, waiting = Asked(model, TEXTS[0]), [Asked(model, text) for text in TEXTS[1:6]]
+    scheduler.submit([running.ticket, *(one.ticket for one in waiting)])
+    scheduler.step()
+    scheduler.close(refuse("the server ends"))
+    late = Asked(model, TEXTS[0])
+    scheduler.submit([late.ticket])
+    assert all(isinstance(one.got[-1], StageError) for one in (running, *waiting, late))
+    assert not scheduler.step()
+    assert (scheduler.live, scheduler.waiting, scheduler.held) == (0, 0, 0)

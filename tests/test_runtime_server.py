@@ -137,7 +137,7 @@ def test_without_choice_of_a_tool_nothing_is_a_call(client: Any, model: Model, m
 @pytest.mark.parametrize(
     ("choice", "rest"),
     [
-        ("required", 'get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("required", '{"city": "Paris"}}</tool_call>'),
         (NAMED, '{"city": "Paris"}}</tool_call>'),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_call_can_be_insisted_on(
     assert found.message.tool_calls[0].function.arguments == '{"city": "Paris"}'
 
 
-@pytest.mark.parametrize(("choice", "rest"), [("required", "get_weather('Paris')</code>"), (NAMED, "'Paris')</code>")])
+@pytest.mark.parametrize(("choice", "rest"), [("required", "'Paris')</code>"), (NAMED, "'Paris')</code>")])
 def test_a_call_of_a_python_tool_can_be_insisted_on(
     client: Any, model: Model, monkeypatch: pytest.MonkeyPatch, choice: Any, rest: str
 ) -> None:
@@ -158,6 +158,51 @@ def test_a_call_of_a_python_tool_can_be_insisted_on(
         model="small", messages=HELLO, tool_choice=choice, extra_body={"chat_template_kwargs": PYTHON}
     ).choices[0]
     assert found.message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+
+
+TWO_TOOLS = [TOOL, {"type": "function", "function": {"name": "get_time"}}]
+NO_END = "and so on, for ever, " * 20
+
+
+@pytest.mark.parametrize(
+    ("choice", "rest"),
+    [
+        ("required", 'get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        (NAMED, '{"city": "Paris"}}</tool_call>'),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_ends_with_the_call_that_was_insisted_on(
+    client: Any, server: Running, model: Model, monkeypatch: pytest.MonkeyPatch, choice: Any, rest: str, stream: bool
+) -> None:
+    say(monkeypatch, model, rest + NO_END, rest + NO_END)
+    given = {"model": "small", "messages": HELLO, "tools": TWO_TOOLS, "tool_choice": choice, "n": 2}
+    if stream:
+        chunks = list(client.chat.completions.create(**given, stream=True))
+        finish = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason]
+        calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+        content = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    else:
+        found = client.chat.completions.create(**given)
+        finish = [one.finish_reason for one in found.choices]
+        calls = [call for one in found.choices for call in one.message.tool_calls]
+        content = "".join(one.message.content or "" for one in found.choices)
+        assert found.usage.completion_tokens < 2 * len(model.tokenizer.encode(rest + NO_END)) - 100
+    assert (finish, content) == (["tool_calls"] * 2, "")
+    assert [call.function.arguments for call in calls] == ['{"city": "Paris"}'] * 2
+    wait_until(lambda: server.service.scheduler.live == 0)
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_call_of_a_tool_that_was_not_given_is_content(
+    client: Any, model: Model, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    rest = 'rob_bank", "arguments": {}}</tool_call>'
+    opening = '<tool_call>\n{"name": "'
+    say(monkeypatch, model, rest if choice == "required" else opening + rest)
+    found = client.chat.completions.create(model="small", messages=HELLO, tools=TWO_TOOLS, tool_choice=choice)
+    answer = found.choices[0]
+    assert (answer.message.content, answer.message.tool_calls, answer.finish_reason) == (opening + rest, None, "stop")
 
 
 def test_a_call_that_is_insisted_on_is_no_thought(
@@ -266,6 +311,14 @@ def test_a_full_queue_says_when_to_try_again(model: Model) -> None:
         assert error.value.response.headers["retry-after"] == "2"
         for stream in streams:
             stream.close()
+
+
+def test_more_texts_than_may_ever_be_there_are_not_told_to_try_again(model: Model) -> None:
+    with serving(model, ServeOptions(slots=1, max_queue=1)) as running:
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="n: 3 texts can never run or wait at once here, at most 2"):
+            client.completions.create(model="small", prompt="Tell", max_tokens=2, n=3)
+        assert len(client.completions.create(model="small", prompt="Tell", max_tokens=2, n=2).choices) == 2
 
 
 def test_a_key_is_wanted_where_there_is_one(model: Model) -> None:

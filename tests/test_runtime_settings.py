@@ -50,6 +50,21 @@ def test_every_value_out_of_range_is_named_at_once() -> None:
     assert len(error.value.problems) == 5
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("temperature", [0, 1e-308, 100], [-1e-9, 100.1, 1e308]),
+        ("repetition_penalty", [0.01, 1, 100], [0, 1e-300, 1e-39, 0.0099, 101, 1e308]),
+    ],
+)
+def test_values_that_logits_cannot_stand_are_out_of_range(name: str, good: list[float], bad: list[float]) -> None:
+    for value in good:
+        assert getattr(Sampling(**{name: value}), name) == value  # type: ignore[arg-type]  # one field of several
+    for value in bad:
+        with pytest.raises(StageError, match=rf"{name} is out of range\s+expected: .*<= 100\s"):
+            Sampling(**{name: value})  # type: ignore[arg-type]  # likewise
+
+
 @pytest.mark.parametrize("value", [0, -3, True, 1.5])
 def test_max_tokens_is_a_positive_integer(value: int) -> None:
     with pytest.raises(StageError, match="max_tokens"):

@@ -208,6 +208,38 @@ def test_what_the_template_leaves_out_is_an_error(messages: list[dict[str, Any]]
         render(messages)
 
 
+@pytest.mark.parametrize("content", ["user", "im_start", "end", "Mode", "Hello", "Be brief."])
+def test_what_is_left_out_is_not_found_in_the_markup_or_in_another_message(content: str) -> None:
+    with pytest.raises(StageError, match=r"leaves out messages\[1\] \(system\)"):
+        render([system("Be brief."), system(content), user("Hello")])
+
+
+@pytest.mark.parametrize("content", ["user", "im_start", "end", "Hello", "", "\n", "/think", "/no_think x"])
+def test_what_is_in_the_markup_is_a_message_like_any_other(content: str) -> None:
+    messages = [system(content), user("user"), {"role": "assistant", "content": content}, user("user")]
+    text = render(messages).text
+    assert text == chat_tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+
+def test_short_thoughts_that_are_left_out_are_not_found_in_the_markup() -> None:
+    source = CHATML.replace("{{ m.content }}", KNOWS.replace("content %}", "content and loop.last %}"))
+    with pytest.raises(StageError, match=r"leaves out the reasoning of messages\[1\]"):
+        render([user(), {**THOUGHT, "reasoning_content": "user"}, user()], source)
+
+
+def test_a_call_that_is_left_out_is_not_found_in_the_markup() -> None:
+    call = {"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "user", "arguments": "{}"}}] * 2}
+    with pytest.raises(StageError, match=r"leaves out a tool call of messages\[1\]"):
+        render([user(), call, user()], calling(CALLS.replace("in m.tool_calls", "in (m.tool_calls or [])[:1]")))
+
+
+@pytest.mark.parametrize("tools", [Tools(tools=[{"name": "user"}]), Tools(python_tools=["def user(a): ..."])])
+def test_a_tool_that_is_left_out_is_not_found_in_the_markup(tools: Tools) -> None:
+    with pytest.raises(StageError, match="leaves out a tool"):
+        render([system("Just this. /system_override"), user()], tools=tools)
+    assert "user" in render([user()], tools=tools).text
+
+
 def test_a_tool_that_the_template_leaves_out_is_an_error() -> None:
     with pytest.raises(StageError, match="no use for xml_tools"):
         render([user()], CHATML, tools=Tools(tools=[WEATHER]))
@@ -234,3 +266,26 @@ def test_text_that_a_template_writes_as_json_is_found() -> None:
 def test_an_unknown_keyword_is_refused() -> None:
     with pytest.raises(StageError, match="no use for colour"):
         render([user()], keywords={"colour": "red"})
+
+
+@pytest.mark.parametrize("name", ["message", "role", "content", "mode", "messages", "add_generation_prompt", "tojson"])
+def test_a_name_that_is_not_a_callers_to_give_is_refused(name: str) -> None:
+    with pytest.raises(StageError, match=f"no use for {name}"):
+        render([user()], keywords={name: False})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{% if colour is not defined %}{% set colour = 'red' %}{% endif %}{{ colour }}",
+        "{% for m in messages %}{% if m.role == 'user' %}{{ colour }}{% break %}{% endif %}{% endfor %}",
+        "{% generation %}{{ colour }}{% endgeneration %}",
+    ],
+)
+def test_a_keyword_is_found_wherever_it_is_used(use: str) -> None:
+    assert "blue" in render([user()], use + CHATML, keywords={"colour": "blue"}).text
+
+
+def test_a_template_that_is_none_is_refused() -> None:
+    with pytest.raises(StageError, match=r"cannot be read[\s\S]*line 1"):
+        render([user()], "{% if %}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from runtime.continuation import Piece
@@ -22,18 +23,21 @@ class Choice:
     def __init__(self, reading: Reading) -> None:
         self._parser = reading.parser()
         self._forced = reading.forced
+        self._insisted = bool(reading.forced)
         self.events: list[Event] = []
         self.logprobs: list[dict[str, Any]] = []
         self.finish: str | None = None
 
     def take(self, piece: Piece) -> list[Event]:
-        """Read one piece and give the parts that are now certain."""
+        """Read one piece and give the parts that are now certain; a call that was insisted on is the end."""
         text, self._forced = self._forced + piece.text, ""
         found = self._parser.feed(text)
         if piece.finish is not None:
             found += self._parser.finish()
+        if self._insisted and (calls := _up_to_calls(found)):
+            found, self.finish = calls, "tool_calls"
         self.events += found
-        if piece.finish is not None:
+        if piece.finish is not None and self.finish is None:
             called = any(isinstance(event, ToolCall) for event in self.events)
             self.finish = "tool_calls" if called and piece.finish == "stop" else piece.finish
         return found
@@ -51,7 +55,7 @@ class ChatAnswer:
         """Give the answer when all of it is there."""
         async for number, piece in self._job.pieces():
             choice = self._choices[number]
-            choice.take(piece)
+            self._take(number, piece)
             told = chat_logprobs(self._tokenizer, piece)
             choice.logprobs += told["content"] if told else []
         choices = [self._whole_choice(number, choice) for number, choice in enumerate(self._choices)]
@@ -65,7 +69,7 @@ class ChatAnswer:
             choice = self._choices[number]
             calls = sum(isinstance(event, ToolCall) for event in choice.events)
             told = chat_logprobs(self._tokenizer, piece)
-            deltas = list(_deltas(choice.take(piece), calls))
+            deltas = list(_deltas(self._take(number, piece), calls))
             if told and not deltas:
                 deltas = [{}]
             for delta in deltas:
@@ -75,6 +79,13 @@ class ChatAnswer:
                 yield self._chunk(number, {}, finish=choice.finish)
         if self._request.usage_in_stream:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": self._job.usage.body()}
+
+    def _take(self, number: int, piece: Piece) -> list[Event]:
+        """Let an answer take a piece; where that is its end, its text need not go on."""
+        found = self._choices[number].take(piece)
+        if self._choices[number].finish is not None and piece.finish is None:
+            self._job.end(number)
+        return found
 
     def _whole_choice(self, number: int, choice: Choice) -> dict[str, Any]:
         parsed = Parsed.of(choice.events)
@@ -95,6 +106,13 @@ class ChatAnswer:
     ) -> dict[str, Any]:
         choice = {"index": number, "delta": delta, "finish_reason": finish, "logprobs": logprobs}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+
+def _up_to_calls(events: Sequence[Event]) -> list[Event]:
+    """Give what comes up to the first calls and these, which one tag may hold several of; nothing without a call."""
+    places = [place for place, event in enumerate(events) if isinstance(event, ToolCall)]
+    following = takewhile(lambda event: isinstance(event, ToolCall), events[places[0] :] if places else [])
+    return [*events[: places[0]], *following] if places else []
 
 
 def _deltas(events: Iterable[Event], calls: int) -> Iterable[dict[str, Any]]:

@@ -52,7 +52,7 @@ class Job:
         metrics.prompt_tokens.inc(self.usage.prompt)
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
-        """Yield the number of a choice and what came of it, until all have ended or the job was cancelled.
+        """Yield the number of a choice and what came of it, until all have ended or were given up.
 
         Raises:
             StageError: the model failed.
@@ -60,6 +60,8 @@ class Job:
         last: dict[int, float] = {}
         while self._open and (arrival := await self._arrived.get()) is not None:
             choice, piece = arrival
+            if choice not in self._open:
+                continue
             if isinstance(piece, StageError):
                 raise piece
             now = time.perf_counter()
@@ -73,6 +75,11 @@ class Job:
             if piece.finish is not None:
                 self._open.discard(choice)
             yield choice, piece
+
+    def end(self, choice: int) -> None:
+        """Give up the rest of one text: what came of it is a whole answer."""
+        self._open.discard(choice)
+        self._scheduler.cancel(self._tickets[choice])
 
     def cancel(self) -> None:
         """Give up what has not ended."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from artifacts.errors import StageError
+from artifacts.errors import Problem, StageError
 from runtime.continuation import Continuation
 from runtime.linear_cache import LinearCache
 from runtime.messages import read_messages
@@ -22,7 +22,7 @@ from runtime.server.errors import ApiError
 from runtime.server.job import Job
 from runtime.server.metrics import Metrics
 from runtime.server.requests import ChatRequest, Common, CompletionRequest
-from runtime.server.tool_choice import forced_call, told_tools
+from runtime.server.tool_choice import callable_names, forced_call, told_tools
 from runtime.settings import Settings
 from runtime.template import ChatTemplate
 from runtime.tools import Tools
@@ -36,10 +36,12 @@ class Reading:
 
     Attributes:
         prompt: ids of the prompt.
-        forced: text that the prompt already says for the model, and that belongs to the answer.
+        forced: text that the prompt already says for the model, and that belongs to the answer; where there is some,
+            the answer ends with its call.
         in_reasoning: the prompt has opened `<think>`, and left it open.
         tools: what may be called.
         calls: whether calls are read at all.
+        names: tools that may be called; without any, whatever the model calls.
     """
 
     prompt: Sequence[int]
@@ -47,11 +49,14 @@ class Reading:
     in_reasoning: bool
     tools: Tools
     calls: bool
+    names: Sequence[str] = ()
 
     def parser(self) -> OutputParser:
         """Give a parser of one answer; what was forced is to be fed first."""
         signatures = self.tools.signatures if self.calls else {}
-        return OutputParser(in_reasoning=self.in_reasoning, json_calls=self.calls, python_tools=signatures)
+        return OutputParser(
+            in_reasoning=self.in_reasoning, json_calls=self.calls, python_tools=signatures, names=self.names
+        )
 
 
 class Service:
@@ -80,6 +85,11 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.engine.stop()
+
+    def close(self) -> None:
+        """End every text, and every one that is still to come, with an error; does not wait for the model's turn."""
+        remedy = "ask again when it is back"
+        self.scheduler.close(StageError(Problem("the server ends", found="a text cut off", remedy=remedy)))
 
     @cached_property
     def _template(self) -> ChatTemplate:
@@ -113,6 +123,10 @@ class Service:
         """Check what is not about the prompt."""
         if request.model != self.name:
             raise ApiError(404, f"there is no model {request.model!r} here, only {self.name!r}", param="model")
+        room = self.options.slots + self.options.max_queue
+        if request.choices > room:
+            message = f"n: {request.choices} texts can never run or wait at once here, at most {room}"
+            raise ApiError(400, message, param="n")
         try:
             return request.settings(self.model.defaults.settings)
         except StageError as error:
@@ -135,7 +149,8 @@ class Service:
             # The model is not asked whether to call, so there is nothing to think about: a call is no thought.
             in_reasoning, text = False, f"{text}\n{END_THINK}\n\n"
         calls = request.tool_choice != "none"
-        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls)
+        names = callable_names(request, tools)
+        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls, names)
 
     def _encode(self, text: str, special: bool) -> list[int]:
         with self._tokenizing:

@@ -28,8 +28,14 @@ def told_tools(request: ChatRequest, keywords: dict[str, Any]) -> Tools:
     return Tools() if request.tool_choice == "none" else tools
 
 
+def callable_names(request: ChatRequest, tools: Tools) -> list[str]:
+    """Give the tools that the answer may call: the one that was named, or all."""
+    choice = request.tool_choice
+    return [choice.function.name] if isinstance(choice, NamedTool) else tools.names
+
+
 def forced_call(request: ChatRequest, tools: Tools) -> str:
-    """Give the beginning of a call, where the request insists on one: the model can then only go on with it.
+    """Give the beginning of a call, where the request insists on one: up to the name, and with it where it is certain.
 
     It begins as JSON or as Python, in whichever form the tool was given; JSON where there are tools of both.
 
@@ -39,14 +45,19 @@ def forced_call(request: ChatRequest, tools: Tools) -> str:
     choice = request.tool_choice
     if choice in (None, "auto", "none"):
         return ""
-    if not tools.names:
+    names, by_json = tools.names, Tools(tools.tools, tools.xml_tools).names
+    if not names:
         raise ApiError(400, "tool_choice wants a call, but there are no tools", param="tool_choice")
-    by_json = Tools(tools.tools, tools.xml_tools).names
-    if not isinstance(choice, NamedTool):
-        return f'{CALL}\n{{"name": "' if by_json else f"{CODE}\n"
-    name = choice.function.name
-    if name in by_json:
-        return f'{CALL}\n{{"name": "{name}", "arguments": '
-    if name in tools.signatures:
-        return f"{CODE}\n{name}("
-    raise ApiError(400, f"tool_choice: no tool is called {name!r}", param="tool_choice")
+    if isinstance(choice, NamedTool):
+        name = choice.function.name
+        if name not in names:
+            raise ApiError(400, f"tool_choice: no tool is called {name!r}", param="tool_choice")
+        return _opening(name, name in by_json)
+    return _opening(names[0] if len(names) == 1 else None, bool(by_json))
+
+
+def _opening(name: str | None, as_json: bool) -> str:
+    """Begin a call of one tool, or of any."""
+    if as_json:
+        return f'{CALL}\n{{"name": "' + ("" if name is None else f'{name}", "arguments": ')
+    return f"{CODE}\n" + ("" if name is None else f"{name}(")
