@@ -25,6 +25,7 @@ from tests.layer_findings import RIGHT
 from tests.planted_faults import Editor, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
 from validate.debugging.comparison import Reading, conclusion
+from validate.debugging.cut import cuttable, producers
 from validate.debugging.graphs import load_graph
 from validate.debugging.request import of_finding
 from validate.debugging.truth import USUAL, choose_call
@@ -178,6 +179,13 @@ def test_the_mask_is_held_against_its_definition(model: ModelFolder) -> None:
     piece = debug(model.root, Request(tensor="attention_mask.slots", call="left-padded batch of 3: prefill"))
     assert not piece.raw
     assert piece.expected["attention_mask.slots"].dtype == bool
+    assert all(reading.right for reading in piece.readings)
+
+
+def test_a_number_without_axes_is_a_piece_too(model: ModelFolder) -> None:
+    """The length of the past, which the mask is made of."""
+    piece = debug(model.root, Request(tensor="attention_mask.slots/Squeeze"))
+    assert [array.shape for array in piece.expected.values()] == [()]
     assert all(reading.right for reading in piece.readings)
 
 
@@ -369,6 +377,19 @@ def test_a_missing_tensor_is_asked_for_in_the_usual_call(model: ModelFolder) -> 
 def test_refusals_name_what_there_is(model: ModelFolder, request_: Request, message: str) -> None:
     with pytest.raises(StageError, match=re.escape(message)):
         debug(model.root, request_)
+
+
+@pytest.mark.parametrize("form", [Form.EXPORT, Form.MODEL])
+@pytest.mark.parametrize("name", ["lm_head/Transpose/bf16", "model.embed_tokens/bf16", "lm_head/Transpose"])
+def test_what_one_graph_has_alone_or_makes_of_weights_alone_is_neither_taken_nor_offered(
+    model: ModelFolder, name: str, form: Form
+) -> None:
+    """The twin's own casts, and a transposed weight: there is nothing to cut in both graphs, or nothing to feed."""
+    twin, bf16 = (load_graph(model, form, twin=twin).graph for twin in (True, False))
+    assert name in producers(twin)
+    assert name not in cuttable(twin, bf16)
+    with pytest.raises(StageError, match=r"(?s)no piece can be cut out.*both the BF16 graph and its FP32 twin"):
+        debug(model.root, Request(tensor=name, form=form))
 
 
 def test_a_failure_leaves_the_earlier_folder(model: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
