@@ -237,6 +237,30 @@ def test_a_fault_of_the_graph_is_called_one_and_polygraphy_fails_too(faulty: Mod
     assert [code for _, code, _ in done] == [1, 1]
 
 
+def test_a_wrong_twin_is_not_reduced_because_its_own_values_are_what_reduce_compares_with(
+    faulty: ModelFolder, model: ModelFolder
+) -> None:
+    folders = [debug(root, Request(tensor=DOWN)).folder for root in (faulty.root, model.root)]
+    reduced = [[line for _, line in commands(folder) if "debug reduce" in line] for folder in folders]
+    assert [len(lines) for lines in reduced] == [0, 3]
+    wrong, right = ((folder / "README.md").read_text() for folder in folders)
+    assert "ONNX Runtime on twin.onnx is wrong itself" in wrong
+    assert "Here nothing is wrong in FP32" in right
+    assert "Nor is bf16.onnx outside its limit" in right
+    assert all("\n\n\n" not in text for text in (wrong, right))
+
+
+def test_a_fault_of_the_twin_alone_is_called_so(model: ModelFolder, tmp_path: Path) -> None:
+    folder = ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+    path = folder.graph(Form.MODEL, twin=True)
+    graph = onnx.load(str(path), load_external_data=False)
+    times(graph, DOWN, 1.01)
+    onnx.save(graph, str(path))
+    piece = debug(folder.root, Request(tensor=DOWN))
+    assert [reading.right for reading in piece.readings] == [False, False, True]
+    assert "the BF16 graph, which is what goes to TensorRT, is within its limit" in conclusion(piece.readings)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", ["twin", "bf16"])
 def test_debug_reduce_finds_a_planted_node(model: ModelFolder, graph: str) -> None:
@@ -265,6 +289,7 @@ def test_words_follow_from_who_differs() -> None:
     assert "NVIDIA" in conclusion([reading(sides[0], 0), reading(sides[1], 0.1), reading(sides[2], 0.1)])
     assert "In FP32 both are right" in conclusion([reading(sides[0], 0), reading(sides[1], 0), reading(sides[2], 0.1)])
     assert "surgery" in conclusion([reading(side, 0.1) for side in sides])
+    assert "the twin alone" in conclusion([reading(sides[0], 0.1), reading(sides[1], 0.1), reading(sides[2], 0)])
 
 
 def first(**changes: object) -> FirstWrong:
