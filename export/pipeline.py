@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.checkpoint import Checkpoint
+from artifacts.config_judgement import nope_source
 from artifacts.contract import Form
 from artifacts.digest import Digests, sha256_of
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
@@ -101,6 +102,7 @@ def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -
     facts = {
         "parameters": config.num_parameters,
         "nope_layers": list(config.nope_layers),
+        "nope_source": nope_source(checkpoint.raw_config),
         "max_positions": config.max_positions,
         "nodes": len(graphs[Form.EXPORT.file_name()].graph.node),
         "rounding": rounding.facts(),

@@ -6,6 +6,7 @@ Tracing has no part in these faults, so graphs and tables are stand-ins here and
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from rich.console import Console
 
 from artifacts import names
 from artifacts.digest import HashingFile
@@ -25,6 +27,7 @@ from artifacts.layout import DATA_FILE, ROTARY_FILE
 from export import pipeline, rotary, skeleton
 from export.options import ExportOptions
 from export.pipeline import OnnxModel, export_onnx
+from export.summary import print_summary
 from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 STAND_INS = """
@@ -147,6 +150,22 @@ def test_rotary_tables_of_another_theta_are_refused(tmp_path: Path) -> None:
     model = skeleton.untouched_model(raw, ModelConfig.from_raw(raw))
     with pytest.raises(StageError, match="rotary tables"):
         rotary.write(tmp_path / "r", model, ModelConfig.from_raw({**raw, "rope_theta": 4.99e6}))
+
+
+@pytest.mark.usefixtures("_stand_ins")
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([1, 0], "NoPE layers 1 (no_rope_layers of config.json)"),
+        (..., "NoPE layers none (every 4th layer, the default of SmolLM3Config: config.json does not say which)"),
+    ],
+)
+def test_the_summary_says_where_the_nope_list_comes_from(tmp_path: Path, flags: object, words: str) -> None:
+    raw = small_config(no_rope_layers=flags, no_rope_layer_interval=...)
+    made = export(write_checkpoint(tmp_path / "source", raw), tmp_path / "out")
+    console = Console(file=io.StringIO(), record=True, width=120)
+    print_summary(made, console)
+    assert words in console.export_text()
 
 
 @pytest.mark.usefixtures("_stand_ins")
