@@ -88,6 +88,35 @@ def test_missing_reshaped_and_unexpected_tensors_are_all_named(tmp_path: Path) -
     assert contents(tmp_path / "out") == {}
 
 
+def test_companions_that_are_no_json_are_named_with_all_else_before_any_work(source: Path, tmp_path: Path) -> None:
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "eos_token_id": "foo"}))
+    (source / "generation_config.json").write_text("{oops")
+    (source / "tokenizer.json").write_bytes(b'{"a": "\xff"}')
+    (source / "special_tokens_map.json").write_text("{}")
+    (source / "chat_template.jinja").write_text("{oops")
+    tensors = tensors_of(small_config())
+    write_checkpoint(source, {**config, "eos_token_id": "foo"}, {**tensors, "more": torch.zeros(2)})
+    with pytest.raises(StageError) as caught:
+        export(source, tmp_path / "out")
+    assert [problem.what for problem in caught.value.problems] == [
+        "Transformers does not take this config.json",
+        f"{source / 'generation_config.json'} is no JSON",
+        f"{source / 'tokenizer.json'} is no JSON",
+        "tensor more is unexpected",
+    ]
+    assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("_stand_ins")
+def test_weights_that_are_no_numbers_end_the_export_and_leave_nothing(tmp_path: Path) -> None:
+    tensors = tensors_of(small_config())
+    tensors[names.EMBEDDING_WEIGHT][7, 7] = float("nan")
+    with pytest.raises(StageError, match=rf"(?s)tensor {names.EMBEDDING_WEIGHT} holds values.*1 NaN"):
+        export(write_checkpoint(tmp_path / "source", small_config(), tensors), tmp_path / "out")
+    assert contents(tmp_path / "out") == {}
+
+
 @pytest.mark.usefixtures("_stand_ins")
 def test_a_stored_tied_head_must_be_the_embedding(tmp_path: Path) -> None:
     tensors = tensors_of(small_config())
