@@ -115,6 +115,7 @@ def test_weights_that_are_no_numbers_end_the_export_and_leave_nothing(tmp_path: 
     with pytest.raises(StageError, match=rf"(?s)tensor {names.EMBEDDING_WEIGHT} holds values.*1 NaN"):
         export(write_checkpoint(tmp_path / "source", small_config(), tensors), tmp_path / "out")
     assert contents(tmp_path / "out") == {}
+    assert not (tmp_path / "out" / "model" / "onnx").exists()
 
 
 @pytest.mark.usefixtures("_stand_ins")
