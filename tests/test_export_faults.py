@@ -109,9 +109,13 @@ def test_companions_that_are_no_json_are_named_with_all_else_before_any_work(sou
 
 
 @pytest.mark.usefixtures("_stand_ins")
-def test_weights_that_are_no_numbers_end_the_export_and_leave_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("head_stored", [False, True])
+def test_weights_that_are_no_numbers_end_the_export_and_leave_nothing(tmp_path: Path, head_stored: bool) -> None:
+    """A stored head with the embedding's own NaN is still the embedding."""
     tensors = tensors_of(small_config())
     tensors[names.EMBEDDING_WEIGHT][7, 7] = float("nan")
+    if head_stored:
+        tensors[names.HEAD_WEIGHT] = tensors[names.EMBEDDING_WEIGHT].clone()
     with pytest.raises(StageError, match=rf"(?s)tensor {names.EMBEDDING_WEIGHT} holds values.*1 NaN"):
         export(write_checkpoint(tmp_path / "source", small_config(), tensors), tmp_path / "out")
     assert contents(tmp_path / "out") == {}
