@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -29,9 +29,21 @@ class Parser(argparse.ArgumentParser):
             **options,
         }
         super().__init__(**settings)  # type: ignore[arg-type]  # argparse's own keywords, passed through
+        self._given: tuple[str, ...] = ()
+
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads, which all come to this
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, and keep what was given: argparse forgets unknown flags where an argument is missing as well."""
+        self._given = tuple(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line with exit code 2."""
+        """Refuse the command line with exit code 2; flags that are unknown are named first."""
+        flags = [word.partition("=")[0] for word in self._given if word.startswith("--") and word != "--"]
+        unknown = [flag for flag in flags if flag not in self._option_string_actions]
+        if unknown and not message.startswith("unrecognized"):
+            message = f"unrecognized arguments: {' '.join(unknown)}; {message}"
         self.exit(COULD_NOT, f"error: {message}\n  do:       {self.prog} --help\n")
 
 

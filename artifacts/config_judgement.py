@@ -23,6 +23,8 @@ YARN_KEYS = (
     "mscale_all_dim",
     "truncate",
 )
+DEFAULT_INTERVAL = 4
+"""Every fourth layer is a NoPE layer where a config says nothing of it: the default of `SmolLM3Config`."""
 TRANSFORMERS_PAD = 128004
 """The padding id that Transformers takes for a config without one."""
 DIMENSIONS = (
@@ -60,8 +62,17 @@ def rope_flags(raw: Mapping[str, Any]) -> list[int]:
     flags = raw.get("no_rope_layers")
     if flags is not None:
         return list(flags)
-    interval = raw.get("no_rope_layer_interval", 4)
+    interval = raw.get("no_rope_layer_interval", DEFAULT_INTERVAL)
     return [int((layer + 1) % interval != 0) for layer in range(raw["num_hidden_layers"])]
+
+
+def nope_source(raw: Mapping[str, Any]) -> str:
+    """Say in words where the NoPE list comes from; a default is not to be taken in silence."""
+    if raw.get("no_rope_layers") is not None:
+        return "no_rope_layers of config.json"
+    if "no_rope_layer_interval" in raw:
+        return "no_rope_layer_interval of config.json"
+    return f"every {DEFAULT_INTERVAL}th layer, the default of SmolLM3Config: config.json does not say which"
 
 
 def judge(raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -147,7 +158,7 @@ def _judge_padding(raw: Mapping[str, Any]) -> Iterator[Problem]:
 def _judge_nope_list(raw: Mapping[str, Any]) -> Iterator[Problem]:
     layers, flags = raw.get("num_hidden_layers"), raw.get("no_rope_layers")
     if flags is None:
-        interval = raw.get("no_rope_layer_interval", 4)
+        interval = raw.get("no_rope_layer_interval", DEFAULT_INTERVAL)
         if not _is_count(interval):
             yield Problem("no_rope_layer_interval is no positive integer", "such as 4", repr(interval), MEND_CONFIG)
     elif not isinstance(flags, list) or any(type(flag) is not int or flag not in (0, 1) for flag in flags):
@@ -169,13 +180,16 @@ def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{name} is no JSON object", "an object or null", repr(raw[name]), MEND_CONFIG)
     rope = rope_parameters(raw)
     kind = rope.get("rope_type")
-    if not _is_number(rope.get("rope_theta"), above=0):
+    theta = rope.get("rope_theta")
+    if theta is None:
         yield Problem(
             "rope_theta is missing (the class default of Transformers would be another model's)",
             "rope_parameters with rope_theta, or rope_theta itself; SmolLM3-3B has 5000000.0",
-            quoted(rope.get("rope_theta")),
+            "null" if "rope_theta" in rope else "no such key",
             MEND_CONFIG,
         )
+    elif not _is_number(theta, above=0):
+        yield Problem("rope_theta is no positive number", "such as 5000000.0, SmolLM3-3B's", quoted(theta), MEND_CONFIG)
     if kind is not None and kind not in ROPE_TYPES:
         yield Problem("rope_type is not carried", f"one of {', '.join(ROPE_TYPES)}", repr(kind), MEND_CONFIG)
         return

@@ -143,4 +143,9 @@ def _onnxruntime(gpu: bool) -> Finding:
 
     providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
     usable = "CUDA and CPU" if gpu and "CUDA" in providers else "CPU, with the FP32 twins"
-    return Finding("ONNX Runtime", f"{onnxruntime.__version__}: {', '.join(providers)}", usable)
+    found = ", ".join(providers)
+    if not gpu:
+        idle = [name for name in providers if name in ("Tensorrt", "CUDA")]
+        found = ", ".join(name for name in providers if name not in idle)
+        found += f" ({', '.join(idle)} built in, without a GPU of no use)" if idle else ""
+    return Finding("ONNX Runtime", f"{onnxruntime.__version__}: {found}", usable)

@@ -84,6 +84,7 @@ class SafetensorsWeights:
         files = [path for path in weight_files(folder) if path.name != INDEX_FILE]
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._files: dict[str, Path] = {}
+        self._unread: set[str] = set()
         problems = [problem for path in files for problem in self._read_header(path)]
         if (folder / INDEX_FILE) in weight_files(folder):
             problems += self._compare_with_index(_weight_map(folder))
@@ -127,6 +128,7 @@ class SafetensorsWeights:
                             "export the checkpoint that this one was quantized from",
                         )
         except (SafetensorError, OSError) as error:
+            self._unread.add(path.name)
             yield Problem(
                 f"{path} is corrupt or cut short",
                 "a whole safetensors file",
@@ -135,9 +137,10 @@ class SafetensorsWeights:
             )
 
     def _compare_with_index(self, weight_map: dict[str, str]) -> Iterator[Problem]:
+        """Hold the index against the files that could be read; of the others one message is enough."""
         for name, file in weight_map.items():
             found = self._files.get(name)
-            if found is None or found.name != file:
+            if file not in self._unread and (found is None or found.name != file):
                 yield Problem(
                     f"tensor {name} is not where {INDEX_FILE} says",
                     file,

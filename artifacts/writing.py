@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -23,15 +24,18 @@ class Writing:
         with Writing(onnx_folder) as writing:
             writing.path("model.onnx").write_bytes(data)
 
-    Inside the block a file lies beside its place as `.writing.<pid>.<name>`; an error removes it. The renames at the
+    Inside the block a file lies beside its place as `.writing.<pid>.<name>`; an error removes it, and the folders that
+    were made for it and are empty. The renames at the
     end follow the order of `path` calls, so a manifest asked for last appears last.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._names: list[str] = []
+        self._new: list[Path] = []
 
     def __enter__(self) -> Writing:
+        self._new = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             sweep(self.folder)
@@ -39,6 +43,7 @@ class Writing:
             probe.touch()
             probe.unlink()
         except OSError as error:
+            self._remove_new()
             raise cannot_write(self.folder, error) from error
         return self
 
@@ -56,8 +61,15 @@ class Writing:
             return
         for name in self._names:
             self.path(name).unlink(missing_ok=True)
+        self._remove_new()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise cannot_write(self.folder, error) from error
+
+    def _remove_new(self) -> None:
+        """Remove the folders that were not there before, from the deepest up to the first that holds something."""
+        with suppress(OSError):
+            for place in self._new:
+                place.rmdir()
 
     def _put_in_place(self) -> None:
         """Rename every file; where one cannot be, the rest is removed and the message names the place."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from artifacts.backend import Backend
 from artifacts.contract import Form
 from artifacts.doctor import Gpu
-from artifacts.errors import refuse
+from artifacts.errors import StageError, refuse
 
 RTX_KNOWS = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 """Compute capabilities that TensorRT-RTX 1.7.1 can build for; Hopper (9.0) is TensorRT proper's."""
@@ -63,14 +63,27 @@ def choose_target(
     chosen = _choose_backend(backend, bool(gpus))
     found = chosen.version if version is None else version
     if found == "absent":
-        raise refuse(f"{chosen.value} is not installed", expected="its Python package", remedy="make setup")
+        raise _not_installed(chosen, gpus)
     if chosen is Backend.TENSORRT:
         wanted = _of_this_gpu(capabilities, gpus)
     else:
         wanted = tuple(dict.fromkeys(capabilities)) or _rtx_default(gpus)
         _check_rtx(wanted)
+        wanted = tuple(sorted(wanted, key=RTX_KNOWS.index))
     current = bool(gpus) and (chosen is Backend.TENSORRT or not capabilities)
     return Target(chosen, found, wanted, form.linear, current)
+
+
+def _not_installed(backend: Backend, gpus: Sequence[Gpu]) -> StageError:
+    """Say what to do; set-up installs TensorRT proper only where there is a GPU."""
+    if backend is Backend.TENSORRT and not gpus:
+        return refuse(
+            f"{backend.value} is not installed",
+            expected="its Python package, on a machine with an NVIDIA GPU",
+            found="no GPU, and make setup installs it only where there is one",
+            remedy="--backend tensorrt-rtx, which builds without a GPU, or build on a machine with one",
+        )
+    return refuse(f"{backend.value} is not installed", expected="its Python package", remedy="make setup")
 
 
 def _choose_backend(name: str, gpu: bool) -> Backend:

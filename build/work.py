@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -73,15 +72,8 @@ class Work:
     def build(self) -> Manifest:
         """Build, and let the plan's folder appear."""
         self._announce()
-        new = [folder for folder in (self.directory, self.directory.parent) if not folder.exists()]
-        try:
-            with Writing(self.directory) as writing:
-                manifest = self._write(writing)
-        except BaseException:
-            for folder in new:
-                with suppress(OSError):
-                    folder.rmdir()
-            raise
+        with Writing(self.directory) as writing:
+            manifest = self._write(writing)
         for name, record in manifest.outputs.items():
             self.sources.digests.remember(self.sources.folder.root / name, record.sha256)
         return manifest

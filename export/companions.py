@@ -9,7 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.checkpoint import COMPANIONS, Checkpoint
+from artifacts.errors import Problem, StageError
 from artifacts.writing import Writing
+
+
+def check(checkpoint: Checkpoint) -> None:
+    """Insist that what is called JSON can be read as JSON; what it says is its readers' business.
+
+    Raises:
+        StageError: every file that is none.
+    """
+    problems = []
+    for path in checkpoint.companions():
+        if path.suffix == ".json":
+            try:
+                json.loads(path.read_bytes())
+            except (ValueError, RecursionError) as error:
+                found = f"{path.stat().st_size} bytes: {error}"
+                remedy = "get the file again and compare it with the publisher's, or remove it"
+                problems.append(Problem(f"{path} is no JSON", "a JSON file", found, remedy))
+    if problems:
+        raise StageError(problems)
 
 
 def copy(checkpoint: Checkpoint, writing: Writing) -> list[str]:

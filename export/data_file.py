@@ -5,13 +5,14 @@ So the graph can be made before a weight is read, and the file is written stream
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.config import ModelConfig
 from artifacts.digest import HashingFile
+from artifacts.errors import Problem, StageError
 from artifacts.parameters import is_linear, parameter_shapes, stored_shape
 from artifacts.weights import Weights
 
@@ -99,18 +100,46 @@ def write(path: Path, slots: dict[str, Slot], weights: Weights, advance: Callabl
 
     Returns:
         The file's sha256, and what rounding to BF16 changed.
+
+    Raises:
+        StageError: every tensor that holds NaN or infinite values, or whose values are too large for BF16.
     """
     import torch
 
-    rounding, position = Rounding(), 0
+    rounding, position, problems = Rounding(), 0, list[Problem]()
     with path.open("wb") as file:
         hashing = HashingFile(file)
         for slot in slots.values():
             hashing.write(bytes(slot.offset - position))
-            tensor = rounding.round(weights.tensor(slot.name))
+            given = weights.tensor(slot.name)
+            tensor = rounding.round(given)
+            problems += _judge_values(slot.name, given, tensor)
             stored = tensor.t().contiguous() if is_linear(slot.name) else tensor.contiguous()
             hashing.write(stored.view(torch.uint8).reshape(-1).numpy().data)
             position = slot.offset + slot.length
             advance(slot.length)
         file.flush()
+    if problems:
+        raise StageError(problems)
     return hashing.hexdigest(), rounding
+
+
+def _judge_values(name: str, given: torch.Tensor, rounded: torch.Tensor) -> Iterator[Problem]:
+    """Yield a problem for values that are no numbers.
+
+    The extremes tell, for NaN passes through them: 0.1 s for 1 GB in BF16 on one core, where `isfinite` took 2.2 s and
+    sha256, which the same bytes go through, 0.8 s.
+    """
+    import torch
+
+    if all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(rounded)):
+        return
+    nan, infinite = int(given.isnan().sum()), int(given.isinf().sum())
+    too_large = int(rounded.isinf().sum()) - infinite
+    counts = {"NaN": nan, "infinite": infinite, "too large for BF16": too_large}
+    yield Problem(
+        f"tensor {name} holds values that are no numbers in BF16",
+        f"{given.numel():,} finite values",
+        ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count),
+        "get the checkpoint again and compare its sha256 with the publisher's, or give another",
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.checkpoint import Checkpoint
+from artifacts.config_judgement import nope_source
 from artifacts.contract import Form
 from artifacts.digest import Digests, sha256_of
+from artifacts.errors import Problem, StageError
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
@@ -56,8 +59,7 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
     known = _current(folder, digests, identity, tools)
     if known is not None:
         return OnnxModel(folder, known, was_current=True)
-    skeleton.transformers_config(checkpoint.raw_config)
-    weight_check.check(checkpoint.weights(), config)
+    _judge(checkpoint)
     with Writing(folder.onnx) as writing:
         room.check_space(folder, data_file.total_bytes(data_file.plan(config)), config)
         facts, hashes = _write_files(checkpoint, writing, progress)
@@ -68,6 +70,23 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
     for name, record in outputs.items():
         digests.remember(folder.root / name, record.sha256)
     return OnnxModel(folder, manifest, was_current=False)
+
+
+def _judge(checkpoint: Checkpoint) -> None:
+    """Look at config, companions and the weights' headers before any work, and give all that is wrong with them."""
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: skeleton.transformers_config(checkpoint.raw_config),
+        lambda: companions.check(checkpoint),
+        lambda: weight_check.check(checkpoint.weights(), checkpoint.config),
+    )
+    problems = list[Problem]()
+    for check in checks:
+        try:
+            check()
+        except StageError as error:
+            problems += error.problems
+    if problems:
+        raise StageError(problems)
 
 
 def _current(folder: ModelFolder, digests: Digests, identity: dict[str, Any], tools: dict[str, str]) -> Manifest | None:
@@ -101,6 +120,7 @@ def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -
     facts = {
         "parameters": config.num_parameters,
         "nope_layers": list(config.nope_layers),
+        "nope_source": nope_source(checkpoint.raw_config),
         "max_positions": config.max_positions,
         "nodes": len(graphs[Form.EXPORT.file_name()].graph.node),
         "rounding": rounding.facts(),

@@ -22,7 +22,9 @@ def print_summary(made: OnnxModel, console: Console) -> None:
     rounding = facts["rounding"]
     console.print(
         f"{facts['parameters']:,} parameters, {facts['nodes']:,} nodes, "
-        f"NoPE layers {', '.join(map(str, facts['nope_layers'])) or 'none'}, {facts['max_positions']:,} positions"
+        f"NoPE layers {', '.join(map(str, facts['nope_layers'])) or 'none'} "
+        f"({facts['nope_source']}), {facts['max_positions']:,} positions",
+        soft_wrap=True,
     )
     if rounding["tensors"]:
         console.print(

@@ -55,6 +55,23 @@ def test_every_shard_that_is_cut_short_is_named(folder: Path, keep: int) -> None
     assert len(cut) == 2
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, None], ids=["empty", "corrupt", "cut short"])
+def test_a_shard_that_cannot_be_read_is_one_message(tmp_path: Path, content: bytes | None) -> None:
+    """Two shards; that the other one's tensors are looked for where the index says stays so."""
+    write_checkpoint(tmp_path, small_config(), shards=2)
+    path = tmp_path / "model-00001-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:-7] if content is None else content)
+    with pytest.raises(StageError) as caught:
+        Checkpoint.of_folder(tmp_path).weights()
+    assert [problem.what for problem in caught.value.problems] == [f"{path} is corrupt or cut short"]
+    index = json.loads((tmp_path / INDEX_FILE).read_text())
+    index["weight_map"]["absent"] = "model-00002-of-00002.safetensors"
+    (tmp_path / INDEX_FILE).write_text(json.dumps(index))
+    with pytest.raises(StageError) as caught:
+        Checkpoint.of_folder(tmp_path).weights()
+    assert [problem.what.split(" is ")[0] for problem in caught.value.problems] == [str(path), "tensor absent"]
+
+
 def test_a_corrupt_header_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, small_config())
     path = tmp_path / SINGLE_FILE

@@ -39,3 +39,18 @@ def test_an_unknown_flag_is_refused_with_2(capsys: pytest.CaptureFixture[str]) -
         Parser(prog="x").parse_args(["--unknown"])
     assert end.value.code == COULD_NOT
     assert "--unknown" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_named_before_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser(prog="x")
+    parser.add_argument("model")
+    parser.add_argument("--known")
+    for given in (["--known=1", "--nonsense=2"], ["--nonsense"]):
+        with pytest.raises(SystemExit):
+            parser.parse_args(given)
+        assert "unrecognized arguments: --nonsense; the following arguments are required: model" in (
+            capsys.readouterr().err
+        )
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--known=1"])
+    assert "unrecognized" not in capsys.readouterr().err

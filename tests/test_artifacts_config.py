@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts.config import ModelConfig
-from artifacts.config_judgement import judge
+from artifacts.config_judgement import judge, nope_source
 from artifacts.errors import StageError
 from artifacts.random_model import PRESETS, preset_config
 
@@ -57,8 +57,10 @@ def test_the_3b_preset_has_the_released_models_facts() -> None:
         ({"no_rope_layers": "11111111"}, "no list of 0 and 1"),
         ({"no_rope_layers": ..., "no_rope_layer_interval": 0}, "no_rope_layer_interval"),
         ({"rope_theta": ...}, "rope_theta is missing"),
-        ({"rope_theta": "5e6"}, "rope_theta is missing"),
-        ({"rope_theta": float("nan")}, "rope_theta is missing"),
+        ({"rope_theta": None}, "rope_theta is missing"),
+        ({"rope_theta": "5e6"}, "rope_theta is no positive number"),
+        ({"rope_theta": float("nan")}, "rope_theta is no positive number"),
+        ({"rope_theta": -1}, "rope_theta is no positive number"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type is not carried"),
         ({"rope_scaling": {"rope_type": ["yarn"]}}, "rope_type is not carried"),
         ({"rope_scaling": "yarn"}, "no JSON object"),
@@ -90,6 +92,21 @@ def test_each_fault_is_named(changes: dict[str, Any], what: str) -> None:
     problems = list(judge(changed(**changes)))
     assert any(what in problem.what for problem in problems), problems
     assert all(problem.expected and problem.found and problem.remedy for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("flags", "interval", "layers", "words"),
+    [
+        ([1, 1, 1, 1, 1, 1, 1, 0], ..., (7,), "no_rope_layers of config.json"),
+        (..., 2, (1, 3, 5, 7), "no_rope_layer_interval of config.json"),
+        (..., ..., (3, 7), "every 4th layer, the default of SmolLM3Config: config.json does not say which"),
+        (None, ..., (3, 7), "every 4th layer, the default of SmolLM3Config: config.json does not say which"),
+    ],
+)
+def test_where_the_nope_list_comes_from_is_said(flags: Any, interval: Any, layers: tuple[int, ...], words: str) -> None:
+    raw = changed(no_rope_layers=flags, no_rope_layer_interval=interval)
+    assert nope_source(raw) == words
+    assert ModelConfig.from_raw(raw).nope_layers == layers
 
 
 def test_all_faults_are_named_at_once() -> None:

@@ -22,6 +22,15 @@ def test_without_a_gpu_no_engine_is_promised() -> None:
     assert row("ONNX Runtime", []).allows == "CPU, with the FP32 twins"
 
 
+def test_providers_that_need_a_gpu_are_not_listed_as_if_they_could_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    built_in = [f"{name}ExecutionProvider" for name in ("Tensorrt", "CUDA", "CPU")]
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: built_in)
+    assert row("ONNX Runtime", []).found.endswith(": CPU (Tensorrt, CUDA built in, without a GPU of no use)")
+    assert row("ONNX Runtime", [Gpu("L4", "580", "23 GiB", "8.9")]).found.endswith(": Tensorrt, CUDA, CPU")
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: built_in[2:])
+    assert row("ONNX Runtime", []).found.endswith(": CPU")
+
+
 def test_a_gpu_is_read_from_the_driver() -> None:
     gpus = find_gpus(lambda command: "NVIDIA L4, 580.65, 23034 MiB, 8.9\n")
     assert gpus == [Gpu("NVIDIA L4", "580.65", "23034 MiB", "8.9")]

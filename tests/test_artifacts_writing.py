@@ -38,6 +38,29 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"a": "old", "b": "old"}
 
 
+def test_an_error_leaves_no_folder_that_was_made_for_the_files(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        write(tmp_path / "deep" / "folder", "new", KeyError())
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "deep").mkdir()
+    with pytest.raises(KeyError):
+        write(tmp_path / "deep" / "folder", "new", KeyError())
+    assert [path.name for path in tmp_path.rglob("*")] == ["deep"], "a folder that was there stays"
+
+
+def test_a_folder_into_which_somebody_else_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "folder"
+
+    def fail() -> None:
+        with Writing(folder):
+            (folder.parent / "other").touch()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["other"]
+
+
 def test_a_full_disk_is_named_with_its_remedy(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="larger disk"):
         write(tmp_path, "half", OSError(errno.ENOSPC, "No space left on device"))

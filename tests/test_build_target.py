@@ -25,6 +25,11 @@ def test_names_say_library_version_chips_and_form() -> None:
     assert choose("tensorrt", gpus=[HOPPER], form=Form.MODEL_LINEAR).name == "tensorrt-11.4-sm90-linear"
 
 
+def test_the_order_and_number_of_times_in_which_gpus_are_named_make_no_other_target() -> None:
+    named = [choose("tensorrt-rtx", *chips) for chips in (("8.9", "12.0"), ("12.0", "8.9"), ("12.0", "8.9", "12.0"))]
+    assert named[0] == named[1] == named[2]
+
+
 def test_without_a_gpu_rtx_builds_for_its_own_default() -> None:
     target = choose("auto")
     assert (target.backend, target.capabilities, target.current) == (Backend.RTX, RTX_DEFAULT, False)
@@ -68,8 +73,14 @@ def test_what_cannot_be_built_is_refused_by_name(
 
 
 def test_a_backend_that_is_not_installed_is_refused() -> None:
-    with pytest.raises(StageError, match="tensorrt is not installed"):
+    with pytest.raises(StageError, match=r"(?s)tensorrt is not installed.*do: +make setup"):
         choose_target("tensorrt", (), Form.MODEL, [HOPPER], "absent")
+
+
+def test_without_a_gpu_nobody_is_sent_to_a_set_up_that_does_not_install_tensorrt() -> None:
+    with pytest.raises(StageError, match=r"(?s)tensorrt is not installed.*do: +--backend tensorrt-rtx") as caught:
+        choose_target("tensorrt", (), Form.MODEL, [], "absent")
+    assert "machine with an NVIDIA GPU" in str(caught.value)
 
 
 ALL_REFUSED = BuildOptions(

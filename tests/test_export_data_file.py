@@ -11,9 +11,11 @@ import torch
 
 from artifacts import names
 from artifacts.config import ModelConfig
+from artifacts.errors import StageError
 from artifacts.random_model import RandomWeights, preset_config
+from artifacts.weights import SafetensorsWeights
 from export.data_file import ALIGNMENT, Rounding, plan, total_bytes, write
-from tests.checkpoint_folder import small_config, tensors_of
+from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 CONFIG = ModelConfig.from_raw(small_config())
 
@@ -57,3 +59,22 @@ def test_bf16_is_kept_as_it_is() -> None:
     rounding, tensor = Rounding(), torch.ones(3, dtype=torch.bfloat16)
     assert rounding.round(tensor) is tensor
     assert rounding == Rounding()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_values_that_are_no_numbers_are_counted_by_tensor(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Two tensors of the model are spoilt; FP32 and FP64 have numbers that BF16 has not."""
+    tensors = {name: tensor.to(dtype) for name, tensor in tensors_of(small_config()).items()}
+    query, norm = names.layer(0, f"{names.Q_PROJ}.weight"), names.layer(1, f"{names.NORM}.weight")
+    tensors[query][3, :2] = float("nan")
+    tensors[norm][5] = float("-inf")
+    large = torch.finfo(dtype).max > torch.finfo(torch.bfloat16).max
+    if large:
+        tensors[norm][7] = torch.finfo(dtype).max
+    weights = SafetensorsWeights(write_checkpoint(tmp_path / "source", small_config(), tensors))
+    with pytest.raises(StageError) as caught:
+        write(tmp_path / "data", plan(CONFIG), weights, lambda written: None)
+    assert [(problem.what.split()[1], problem.found) for problem in caught.value.problems] == [
+        (query, "2 NaN"),
+        (norm, "1 infinite, 1 too large for BF16" if large else "1 infinite"),
+    ]

@@ -6,6 +6,7 @@ Tracing has no part in these faults, so graphs and tables are stand-ins here and
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from rich.console import Console
 
 from artifacts import names
 from artifacts.digest import HashingFile
@@ -25,6 +27,7 @@ from artifacts.layout import DATA_FILE, ROTARY_FILE
 from export import pipeline, rotary, skeleton
 from export.options import ExportOptions
 from export.pipeline import OnnxModel, export_onnx
+from export.summary import print_summary
 from tests.checkpoint_folder import small_config, tensors_of, write_checkpoint
 
 STAND_INS = """
@@ -83,6 +86,40 @@ def test_missing_reshaped_and_unexpected_tensors_are_all_named(tmp_path: Path) -
         "tensor model.layers.2.mlp.up_proj.weight is unexpected",
     ]
     assert contents(tmp_path / "out") == {}
+
+
+def test_companions_that_are_no_json_are_named_with_all_else_before_any_work(source: Path, tmp_path: Path) -> None:
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "eos_token_id": "foo"}))
+    (source / "generation_config.json").write_text("{oops")
+    (source / "tokenizer.json").write_bytes(b'{"a": "\xff"}')
+    (source / "special_tokens_map.json").write_text("{}")
+    (source / "chat_template.jinja").write_text("{oops")
+    tensors = tensors_of(small_config())
+    write_checkpoint(source, {**config, "eos_token_id": "foo"}, {**tensors, "more": torch.zeros(2)})
+    with pytest.raises(StageError) as caught:
+        export(source, tmp_path / "out")
+    assert [problem.what for problem in caught.value.problems] == [
+        "Transformers does not take this config.json",
+        f"{source / 'generation_config.json'} is no JSON",
+        f"{source / 'tokenizer.json'} is no JSON",
+        "tensor more is unexpected",
+    ]
+    assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("_stand_ins")
+@pytest.mark.parametrize("head_stored", [False, True])
+def test_weights_that_are_no_numbers_end_the_export_and_leave_nothing(tmp_path: Path, head_stored: bool) -> None:
+    """A stored head with the embedding's own NaN is still the embedding."""
+    tensors = tensors_of(small_config())
+    tensors[names.EMBEDDING_WEIGHT][7, 7] = float("nan")
+    if head_stored:
+        tensors[names.HEAD_WEIGHT] = tensors[names.EMBEDDING_WEIGHT].clone()
+    with pytest.raises(StageError, match=rf"(?s)tensor {names.EMBEDDING_WEIGHT} holds values.*1 NaN"):
+        export(write_checkpoint(tmp_path / "source", small_config(), tensors), tmp_path / "out")
+    assert contents(tmp_path / "out") == {}
+    assert not (tmp_path / "out" / "model" / "onnx").exists()
 
 
 @pytest.mark.usefixtures("_stand_ins")
@@ -147,6 +184,22 @@ def test_rotary_tables_of_another_theta_are_refused(tmp_path: Path) -> None:
     model = skeleton.untouched_model(raw, ModelConfig.from_raw(raw))
     with pytest.raises(StageError, match="rotary tables"):
         rotary.write(tmp_path / "r", model, ModelConfig.from_raw({**raw, "rope_theta": 4.99e6}))
+
+
+@pytest.mark.usefixtures("_stand_ins")
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([1, 0], "NoPE layers 1 (no_rope_layers of config.json)"),
+        (..., "NoPE layers none (every 4th layer, the default of SmolLM3Config: config.json does not say which)"),
+    ],
+)
+def test_the_summary_says_where_the_nope_list_comes_from(tmp_path: Path, flags: object, words: str) -> None:
+    raw = small_config(no_rope_layers=flags, no_rope_layer_interval=...)
+    made = export(write_checkpoint(tmp_path / "source", raw), tmp_path / "out")
+    console = Console(file=io.StringIO(), record=True, width=120)
+    print_summary(made, console)
+    assert words in console.export_text()
 
 
 @pytest.mark.usefixtures("_stand_ins")

@@ -25,6 +25,7 @@ from tests.layer_findings import RIGHT
 from tests.planted_faults import Editor, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
 from validate.debugging.comparison import Reading, conclusion
+from validate.debugging.cut import cuttable, producers
 from validate.debugging.graphs import load_graph
 from validate.debugging.request import of_finding
 from validate.debugging.truth import USUAL, choose_call
@@ -181,6 +182,13 @@ def test_the_mask_is_held_against_its_definition(model: ModelFolder) -> None:
     assert all(reading.right for reading in piece.readings)
 
 
+def test_a_number_without_axes_is_a_piece_too(model: ModelFolder) -> None:
+    """The length of the past, which the mask is made of."""
+    piece = debug(model.root, Request(tensor="attention_mask.slots/Squeeze"))
+    assert [array.shape for array in piece.expected.values()] == [()]
+    assert all(reading.right for reading in piece.readings)
+
+
 def test_both_graphs_stand_alone(model: ModelFolder, tmp_path: Path) -> None:
     """Moved away from the model, they still have their weights: 16 bits apart at most from what they were."""
     piece = debug(model.root, Request(tensor=DOWN))
@@ -229,6 +237,30 @@ def test_a_fault_of_the_graph_is_called_one_and_polygraphy_fails_too(faulty: Mod
     assert [code for _, code, _ in done] == [1, 1]
 
 
+def test_a_wrong_twin_is_not_reduced_because_its_own_values_are_what_reduce_compares_with(
+    faulty: ModelFolder, model: ModelFolder
+) -> None:
+    folders = [debug(root, Request(tensor=DOWN)).folder for root in (faulty.root, model.root)]
+    reduced = [[line for _, line in commands(folder) if "debug reduce" in line] for folder in folders]
+    assert [len(lines) for lines in reduced] == [0, 3]
+    wrong, right = ((folder / "README.md").read_text() for folder in folders)
+    assert "ONNX Runtime on twin.onnx is wrong itself" in wrong
+    assert "Here nothing is wrong in FP32" in right
+    assert "Nor is bf16.onnx outside its limit" in right
+    assert all("\n\n\n" not in text for text in (wrong, right))
+
+
+def test_a_fault_of_the_twin_alone_is_called_so(model: ModelFolder, tmp_path: Path) -> None:
+    folder = ModelFolder(Path(shutil.copytree(model.root, tmp_path / "m")))
+    path = folder.graph(Form.MODEL, twin=True)
+    graph = onnx.load(str(path), load_external_data=False)
+    times(graph, DOWN, 1.01)
+    onnx.save(graph, str(path))
+    piece = debug(folder.root, Request(tensor=DOWN))
+    assert [reading.right for reading in piece.readings] == [False, False, True]
+    assert "the BF16 graph, which is what goes to TensorRT, is within its limit" in conclusion(piece.readings)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", ["twin", "bf16"])
 def test_debug_reduce_finds_a_planted_node(model: ModelFolder, graph: str) -> None:
@@ -257,6 +289,7 @@ def test_words_follow_from_who_differs() -> None:
     assert "NVIDIA" in conclusion([reading(sides[0], 0), reading(sides[1], 0.1), reading(sides[2], 0.1)])
     assert "In FP32 both are right" in conclusion([reading(sides[0], 0), reading(sides[1], 0), reading(sides[2], 0.1)])
     assert "surgery" in conclusion([reading(side, 0.1) for side in sides])
+    assert "the twin alone" in conclusion([reading(sides[0], 0.1), reading(sides[1], 0.1), reading(sides[2], 0)])
 
 
 def first(**changes: object) -> FirstWrong:
@@ -369,6 +402,19 @@ def test_a_missing_tensor_is_asked_for_in_the_usual_call(model: ModelFolder) -> 
 def test_refusals_name_what_there_is(model: ModelFolder, request_: Request, message: str) -> None:
     with pytest.raises(StageError, match=re.escape(message)):
         debug(model.root, request_)
+
+
+@pytest.mark.parametrize("form", [Form.EXPORT, Form.MODEL])
+@pytest.mark.parametrize("name", ["lm_head/Transpose/bf16", "model.embed_tokens/bf16", "lm_head/Transpose"])
+def test_what_one_graph_has_alone_or_makes_of_weights_alone_is_neither_taken_nor_offered(
+    model: ModelFolder, name: str, form: Form
+) -> None:
+    """The twin's own casts, and a transposed weight: there is nothing to cut in both graphs, or nothing to feed."""
+    twin, bf16 = (load_graph(model, form, twin=twin).graph for twin in (True, False))
+    assert name in producers(twin)
+    assert name not in cuttable(twin, bf16)
+    with pytest.raises(StageError, match=r"(?s)no piece can be cut out.*both the BF16 graph and its FP32 twin"):
+        debug(model.root, Request(tensor=name, form=form))
 
 
 def test_a_failure_leaves_the_earlier_folder(model: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:

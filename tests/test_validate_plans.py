@@ -1,11 +1,19 @@
 """A plan of other graphs is found out by its manifest, and a broken folder by what it lacks."""
 
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
+from build.__main__ import _options, _parser
+from build.planning import Planning
+from build.record import options_record
+from build.sources import read_sources
+from build.target import choose_target
+from tests.fused_graph import write_model_folder
 from validate.plans import look
 
 
@@ -43,6 +51,36 @@ def test_an_old_plan_names_the_graph_and_the_command(folder: ModelFolder) -> Non
     (folder.onnx / "model.onnx").write_bytes(b"GRAPH")
     assert "rtx-sm89 was built from another onnx/model.onnx" in problems(folder)
     assert "make build MODEL='<the checkpoint>' NAME=tiny" in problems(folder)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--backend tensorrt-rtx --compute-capability 8.9 --max-context 256 --prefill-chunk 64 --max-batch-size 2",
+        "--backend tensorrt-rtx --compute-capability 8.9 12.0 --memPoolSize workspace:1M --profilingVerbosity none",
+        "--backend tensorrt-rtx --graph model_linear --prefill-chunk 32 --builderOptimizationLevel 2",
+    ],
+)
+def test_the_command_builds_that_very_plan_again(tmp_path: Path, asked: str) -> None:
+    """The flags in the message, read by build's own parser, decide the same options as those that it was built with."""
+    folder = write_model_folder(tmp_path / "m")
+    before = decided(folder, shlex.split(asked))
+    place = folder.target("build", "a-target")
+    place.mkdir(parents=True)
+    Manifest("build", before, {}, {}, {}, {}).write(place / "manifest.json")
+    (state,) = look(folder, folder.digests())
+    words = shlex.split(state.problems[0].rpartition("build it again: ")[2].partition(", or remove ")[0])
+    arguments = next(word for word in words if word.startswith("BUILD_ARGS=")).removeprefix("BUILD_ARGS=")
+    assert decided(folder, shlex.split(arguments)) == before
+    assert state.problems[0].endswith(f", or remove {place}")
+
+
+def decided(folder: ModelFolder, arguments: list[str]) -> dict[str, Any]:
+    """Give the options as a plan's manifest would hold them, without building it."""
+    options = _options(_parser().parse_args([str(folder.root), *arguments]))
+    target = choose_target(options.backend, options.compute_capabilities, options.form, [])
+    sources = read_sources(folder, options.form)
+    return options_record(options, target, Planning(options, sources.config, sources.graph))
 
 
 def test_another_plan_under_the_same_name_is_seen(folder: ModelFolder) -> None:

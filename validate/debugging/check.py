@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from artifacts.backend import Backend, load
 from artifacts.command import DONE, VERDICT_NO, Parser, run
 from artifacts.errors import refuse
@@ -61,7 +63,7 @@ def compare(found: Mapping[str, Array], expected: Mapping[str, Array], tolerance
         )
     wrong = []
     for name, actual in found.items():
-        measured = measure(actual, expected[name])
+        measured = measure(np.atleast_1d(actual), np.atleast_1d(expected[name]))
         off = abs(measured.slope - 1)
         bad = bool(measured.problem) or measured.widest > tolerance or off > slope
         wrong += [name] * bad

@@ -33,18 +33,27 @@ class Cut:
     outputs: tuple[str, ...]
 
 
-def around_tensor(graph: onnx.GraphProto, config: ModelConfig, name: str) -> Cut:
+def around_tensor(graph: onnx.GraphProto, bf16: onnx.GraphProto, config: ModelConfig, name: str) -> Cut:
     """Cut out the nodes between a tensor and the nearest compared tensors before it.
 
+    Args:
+        graph: the FP32 twin, in which the borders are looked for.
+        bf16: the graph that it is the twin of.
+        config: the model's facts.
+        name: the tensor.
+
     Raises:
-        StageError: no node of the graph makes a tensor of that name.
+        StageError: the two graphs do not both make a tensor of that name from what they are fed.
     """
-    made = producers(graph)
-    if name not in made:
-        near = difflib.get_close_matches(name, made, n=5, cutoff=0.4)
+    made, known = producers(graph).keys() | producers(bf16).keys(), cuttable(graph, bf16)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
+        reason = "only one of the two makes it, or of weights alone" if name in made else "no tensor of that name"
         raise refuse(
-            f"no node makes a tensor {name!r}",
-            expected=f"one of {len(made)} names, such as {', '.join(near or list(made)[:5])}",
+            f"no piece can be cut out around {name!r}",
+            expected="a tensor that both the BF16 graph and its FP32 twin make of their inputs: "
+            f"one of {len(known)} names, such as {', '.join(near or known[:5])}",
+            found=reason,
             remedy="give another TENSOR (--tensor)",
         )
     stops = {part.name for part in parts(config)} - {name}
@@ -67,6 +76,22 @@ def around_layer(graph: onnx.GraphProto, config: ModelConfig, layer: int) -> Cut
     before = names.layer(layer - 1) if layer else names.EMBEDDING
     outputs = (names.layer(layer), *(present_name(layer, kind) for kind in KINDS))
     return Cut(f"layer.{layer}", borders(graph, outputs, {before, names.MASK}), outputs)
+
+
+def cuttable(graph: onnx.GraphProto, bf16: onnx.GraphProto) -> list[str]:
+    """Name the tensors that a piece of both graphs can end in: both make them, and not of weights alone."""
+    other = set(_fed(bf16))
+    return [name for name in _fed(graph) if name in other]
+
+
+def _fed(graph: onnx.GraphProto) -> list[str]:
+    """Name what depends on an input of the graph, in its order; nodes are sorted, as ONNX demands."""
+    fed = dict.fromkeys(value.name for value in graph.input)
+    given = len(fed)
+    for node in graph.node:
+        if any(name in fed for name in node.input):
+            fed.update(dict.fromkeys(name for name in node.output if name))
+    return list(fed)[given:]
 
 
 def producers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:

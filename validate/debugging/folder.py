@@ -86,15 +86,15 @@ def debug(root: Path, request: Request | None = None) -> Piece:
     model = ModelFolder(root)
     request = request or first_wrong(model)
     config = model.config()
-    graph = load_graph(model, request.form, twin=True)
+    graph, bf16 = (load_graph(model, request.form, twin=twin) for twin in (True, False))
     if request.layer is not None:
         cut = around_layer(graph.graph, config, request.layer)
     else:
-        cut = around_tensor(graph.graph, config, request.tensor or "")
+        cut = around_tensor(graph.graph, bf16.graph, config, request.tensor or "")
     call = choose_call(config, request.call)
     place = (last_report(model) or root / "validate" / "unreported") / "polygraphy" / cut.title
     with _whole_folder(place) as folder:
-        piece = _fill(folder, model, config, graph, cut, request, call)
+        piece = _fill(folder, model, config, (graph, bf16), cut, request, call)
         write_readme(piece, place)
     return replace(piece, folder=place)
 
@@ -103,17 +103,17 @@ def _fill(
     folder: Path,
     model: ModelFolder,
     config: ModelConfig,
-    graph: onnx.ModelProto,
+    graphs: tuple[onnx.ModelProto, onnx.ModelProto],
     cut: Cut,
     request: Request,
     call: Call,
 ) -> Piece:
-    """Write everything but the README."""
+    """Write everything but the README; the graphs are the FP32 twin and the one in BF16."""
+    graph, bf16 = graphs
     raw = load_graph(model, Form.EXPORT, twin=True)
     is_raw = set(cut.outputs) <= producers(raw.graph).keys()
     truth = cut if not is_raw else Cut(cut.title, borders(raw.graph, cut.outputs, cut.inputs), cut.outputs)
     feeds = capture(model, config, raw if is_raw else graph, call, dict.fromkeys((*cut.inputs, *truth.inputs)))
-    bf16 = load_graph(model, request.form, twin=False)
     save(extract(graph, model.onnx, cut, feeds), folder / "twin.onnx")
     save(fp32_border(extract(bf16, model.onnx, cut, feeds)), folder / "bf16.onnx")
     tensors = every_tensor(folder / "twin.onnx", feeds)

@@ -77,13 +77,18 @@ def _commands(piece: Piece, place: Path) -> dict[str, object]:
 
 
 def _right(readings: tuple[Reading, ...]) -> dict[str, bool]:
-    """Say which of Polygraphy's comparisons pass; they look at the largest difference only."""
+    """Say which of Polygraphy's comparisons pass, which look at the largest difference only, and who is right in all.
+
+    `reduce` is whether the twin's own values can stand for what is right.
+    """
     limits = {"twin": TOLERANCE, "network": TOLERANCE, "bf16": BF16_TOLERANCE}
     sides = dict(zip(limits, dict.fromkeys(reading.side for reading in readings), strict=True))
     found = {
         name: all(r.error <= limits[name] and not r.problem for r in readings if r.side == side)
         for name, side in sides.items()
     }
+    whole = {f"{name}_all": all(r.right for r in readings if r.side == side) for name, side in sides.items()}
+    found |= whole | {"reduce": whole["twin_all"]}
     return found | {"slope": all(abs(r.slope - 1) <= BF16_SLOPE for r in readings if r.bf16)}
 
 
