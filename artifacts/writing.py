@@ -6,6 +6,7 @@ A killed run leaves what was there before, and a few hidden files that the next 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -25,27 +26,57 @@ class Writing:
             writing.path("model.onnx").write_bytes(data)
 
     Inside the block a file lies beside its place as `.writing.<pid>.<name>`; an error removes it, and the folders that
-    were made for it and are empty. The renames at the
-    end follow the order of `path` calls, so a manifest asked for last appears last.
+    were made for it and are empty. The renames at the end follow the order of `path` calls, so a manifest asked for
+    last appears last. One process at a time writes into a folder: another is refused as long as the block lasts.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._names: list[str] = []
         self._new: list[Path] = []
+        self._lock = -1
 
     def __enter__(self) -> Writing:
         self._new = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
             sweep(self.folder)
             probe = self.folder / f"{_PREFIX}.{os.getpid()}.probe"
             probe.touch()
             probe.unlink()
         except OSError as error:
+            self._give_lock()
             self._remove_new()
             raise cannot_write(self.folder, error) from error
         return self
+
+    def _take_lock(self) -> None:
+        """Lock the folder itself; the system gives the lock back however this process ends.
+
+        Raises:
+            StageError: another process has it.
+            OSError: the folder cannot be opened.
+        """
+        self._lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._give_lock()
+            raise refuse(
+                f"another run is writing into {self.folder}",
+                expected="one run at a time for one model",
+                found="its lock is taken",
+                remedy="wait until it has ended, or give another NAME",
+            ) from None
+        except OSError:
+            # Some network file systems have no locks; the renames are whole there too.
+            self._give_lock()
+
+    def _give_lock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def path(self, name: str) -> Path:
         """Give the place to write a file to until the block ends."""
@@ -56,12 +87,15 @@ class Writing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._put_in_place()
-            return
-        for name in self._names:
-            self.path(name).unlink(missing_ok=True)
-        self._remove_new()
+        try:
+            if error is None:
+                self._put_in_place()
+                return
+            for name in self._names:
+                self.path(name).unlink(missing_ok=True)
+            self._remove_new()
+        finally:
+            self._give_lock()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise cannot_write(self.folder, error) from error
 

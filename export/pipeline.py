@@ -61,6 +61,8 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
         return OnnxModel(folder, known, was_current=True)
     _judge(checkpoint)
     with Writing(folder.onnx) as writing:
+        # Once more, now that nobody else writes here: another run may have ended since.
+        room.check_owner(folder, checkpoint, identity)
         room.check_space(folder, data_file.total_bytes(data_file.plan(config)), config)
         facts, hashes = _write_files(checkpoint, writing, progress)
         outputs = {f"{folder.onnx.name}/{name}": _record(writing.path(name), sha) for name, sha in hashes.items()}

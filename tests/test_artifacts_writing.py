@@ -99,3 +99,15 @@ def test_files_of_a_process_that_still_runs_are_kept(tmp_path: Path) -> None:
     other.touch()
     write(tmp_path, "new")
     assert other.exists()
+
+
+def test_two_runs_cannot_write_into_one_folder_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "old")
+    with Writing(tmp_path) as first:
+        first.path("a").write_text("first")
+        with pytest.raises(StageError, match="another run is writing into"):
+            write(tmp_path, "second")
+        assert contents(tmp_path)["a"] == "old"
+    assert contents(tmp_path) == {"a": "first", "b": "old"}
+    write(tmp_path, "third")
+    assert contents(tmp_path) == {"a": "third", "b": "third"}
