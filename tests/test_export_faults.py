@@ -289,6 +289,7 @@ def test_an_output_folder_that_is_a_file_is_refused(source: Path, tmp_path: Path
         export(source, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_what_was_there_and_the_next_one_completes(source: Path, tmp_path: Path) -> None:
     program = f"""{STAND_INS}
 import os, signal, sys

@@ -57,7 +57,7 @@ def started(tmp_path: Path, **environment: str) -> Iterator[tuple[subprocess.Pop
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_first_signal_ends_running_and_waiting_texts_and_the_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -82,6 +82,7 @@ def test_the_first_signal_ends_running_and_waiting_texts_and_the_process(
     assert seconds < 10
 
 
+@pytest.mark.slow
 def test_a_client_that_never_reads_is_not_waited_for(tmp_path: Path) -> None:
     body = {"model": "small", "prompt": "Tell", "max_tokens": 4000, "stream": True, "logprobs": 20, "n": 16}
     with (

@@ -227,6 +227,7 @@ def test_the_commands_for_a_gpu_are_ones_that_polygraphy_takes(model: ModelFolde
     assert [code for _, code, _ in run_all(folder, "x")] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_graph_is_called_one_and_polygraphy_fails_too(faulty: ModelFolder) -> None:
     piece = debug(faulty.root, Request(tensor=DOWN))
     assert not any(reading.right for reading in piece.readings)

@@ -211,6 +211,7 @@ def test_a_report_without_layers_has_a_page_too(tmp_path: Path) -> None:
     assert "Continuation, side by side" in page
 
 
+@pytest.mark.slow
 def test_equal_findings_give_equal_files(wrong: Path, tmp_path: Path) -> None:
     again = write_page(replace(report(wrong, layers=layer_findings(wrong=True)), folder=tmp_path), {"torch": "2.13.0"})
     for path in again[1:]:
@@ -227,6 +228,7 @@ def test_how_much_of_a_limit_is_used() -> None:
     assert distance(row("layer", 1, 0, elements=0, problem="is missing")) == float("inf")
 
 
+@pytest.mark.slow
 def test_tensors_that_could_not_be_measured_are_drawn_all_the_same(tmp_path: Path) -> None:
     findings = layer_findings(wrong=False)
     broken = replace(
