@@ -46,6 +46,11 @@ class Backend(Enum):
         """Whether its package is installed."""
         return self.version != "absent"
 
+    @classmethod
+    def preferred(cls) -> Backend:
+        """Give TensorRT itself where it is installed, else TensorRT-RTX: whose parser is asked if nobody says."""
+        return cls.TENSORRT if cls.TENSORRT.installed else cls.RTX
+
 
 def load(backend: Backend) -> Any:
     """Import one TensorRT and turn Polygraphy to it; give the module, which is called `trt` throughout.

@@ -88,7 +88,7 @@ def _not_installed(backend: Backend, gpus: Sequence[Gpu]) -> StageError:
 
 def _choose_backend(name: str, gpu: bool) -> Backend:
     if name == "auto":
-        return Backend.TENSORRT if gpu and Backend.TENSORRT.installed else Backend.RTX
+        return Backend.preferred() if gpu else Backend.RTX
     try:
         return Backend(name)
     except ValueError:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from artifacts.backend import Backend
 from artifacts.command import stderr
 from artifacts.digest import sha256_of
 from artifacts.errors import refuse
@@ -94,7 +95,7 @@ def target_name(tools: Mapping[str, str]) -> str:
     name = f"onnxruntime-{tools['onnxruntime-gpu']}-cpu"
     if not tools[SHOWN_BY].startswith(ENGINE):
         return name
-    backend = "tensorrt" if tools["tensorrt"] != "absent" else "tensorrt-rtx"
+    backend = Backend.preferred().value
     return f"{name}_{backend}-{tools[backend]}-gpu"
 
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         "--slope", type=float, help="limit of the slope's distance from 1 (default: the same as --tolerance)"
     )
     given = parser.parse_args(arguments)
-    load(Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX)
+    load(Backend.preferred())
     from validate.debugging.readings import network_outputs
 
     expected = read_outputs(given.load_outputs)

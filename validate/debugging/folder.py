@@ -176,7 +176,7 @@ def _without_padding(call: Call, expected: Array, own: Array) -> Array:
 
 def _load_polygraphy() -> None:
     """Import Polygraphy on the side of the TensorRT that is installed; its warnings are about its own colours."""
-    load(Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX)
+    load(Backend.preferred())
     from onnx_graphsurgeon.logger import G_LOGGER as SURGEON
     from polygraphy.logger import G_LOGGER as POLYGRAPHY
 

@@ -65,7 +65,7 @@ def _commands(piece: Piece, place: Path) -> dict[str, object]:
     """Give what the commands need."""
     source = piece.model.graph(piece.request.form, twin=True).resolve()
     return {
-        "switch": int(not Backend.TENSORRT.installed),
+        "switch": int(Backend.preferred() is Backend.RTX),
         "root": os.path.relpath(ROOT, place),
         "source": os.path.relpath(source, place),
         "right": _right(piece.readings),

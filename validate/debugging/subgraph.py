@@ -34,7 +34,7 @@ def extract(model: onnx.ModelProto, data_folder: Path, cut: Cut, values: Mapping
         cut: the piece.
         values: an array for each of its inputs; their shapes become the piece's.
     """
-    load(Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX)
+    load(Backend.preferred())
     from polygraphy.backend.onnx import extract_subgraph
     from polygraphy.common import TensorMetadata
 

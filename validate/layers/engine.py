@@ -25,7 +25,7 @@ from validate.layers.strangers import rotations
 from validate.layers.subject import NetworkSubject, Observer, Run, Subject, wide
 from validate.network import LABEL
 
-BACKEND = Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX
+BACKEND = Backend.preferred()
 
 
 def tensorrt(graph: Path, comparison: Comparison) -> Subject:

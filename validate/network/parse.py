@@ -46,7 +46,7 @@ def parse(source: Path, backend: Backend | None = None) -> Parsed:
     """
     if not source.is_file():
         raise refuse(f"{source} is missing", expected="an ONNX graph", remedy="make export surgery")
-    trt = load(backend or (Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX))
+    trt = load(backend or Backend.preferred())
     log, said = logger(trt), list[str]()
     before, log.listener = (
         log.listener,

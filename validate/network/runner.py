@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 # Polygraphy takes its TensorRT from the environment when it is imported, so the choice is made before.
-BACKEND = Backend.TENSORRT if Backend.TENSORRT.installed else Backend.RTX
+BACKEND = Backend.preferred()
 load(BACKEND)
 
 from polygraphy.backend.base import BaseRunner  # noqa: E402  # after the choice of TensorRT, see above
