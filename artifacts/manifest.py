@@ -109,6 +109,10 @@ class Manifest:
         if problems:
             raise StageError(problems)
 
+    def changed_inputs(self, root: Path, digests: Digests) -> list[str]:
+        """Name the files that this manifest's stage read and that are other ones now, or gone."""
+        return [name for name, record in self.inputs.items() if _compare(root / name, record, digests, "")]
+
     def is_current(
         self,
         root: Path,

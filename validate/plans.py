@@ -16,7 +16,7 @@ from artifacts.contract import Form
 from artifacts.digest import Digests
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
-from artifacts.manifest import FileRecord, Manifest
+from artifacts.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,10 @@ def _problems(folder: ModelFolder, place: Path, digests: Digests) -> tuple[str, 
         manifest.check_outputs(folder.root, digests, made_by=remedy)
     except StageError as error:
         return tuple(str(problem) for problem in error.problems)
-    stale = []
-    for name, record in manifest.inputs.items():
-        path = folder.root / name
-        if not path.is_file() or FileRecord.of(path, digests) != record:
-            stale.append(f"{place.name} was built from another {name}; build it again: {remedy}")
+    stale = [
+        f"{place.name} was built from another {name}; build it again: {remedy}"
+        for name in manifest.changed_inputs(folder.root, digests)
+    ]
     if not manifest.inputs:
         stale.append(f"{place.name} does not say what it was built from; build it again: {remedy}")
     return tuple(stale)

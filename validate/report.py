@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from artifacts.errors import refuse
 from validate import greedy
 from validate.findings import Findings, Noise
 from validate.layers import ENGINE, LayerFindings
@@ -141,6 +142,20 @@ class Report:
             left_out=raw["left_out"],
             up_to_date=True,
         )
+
+
+def read_report(folder: Path, remedy: str) -> Report:
+    """Read the report of an earlier run, which may be one of another version.
+
+    Raises:
+        StageError: it is missing, or none of this version.
+    """
+    try:
+        return Report.read(folder)
+    except FileNotFoundError:
+        raise refuse(f"{folder / REPORT} is missing", expected="a report", remedy=remedy) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise refuse(f"{folder / REPORT} is no report of this version", found=repr(error), remedy=remedy) from None
 
 
 def subjects(findings: Sequence[Findings]) -> list[str]:

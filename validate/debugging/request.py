@@ -8,9 +8,9 @@ from pathlib import Path
 from artifacts.contract import Form
 from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
-from artifacts.manifest import FileRecord, Manifest
+from artifacts.manifest import Manifest
 from validate.layers.findings import FirstWrong
-from validate.report import REPORT, Report
+from validate.report import REPORT, read_report
 
 FORMS = tuple(form for form in Form if not form.linear)
 """Graphs that a sub-graph may be cut from: the comparison's calls are made for a cache that grows."""
@@ -71,13 +71,9 @@ def first_wrong(folder: ModelFolder) -> Request:
 def _check_graphs(folder: ModelFolder, place: Path) -> None:
     """Insist that a report is of the graphs that lie there now; plans may have changed."""
     remedy, digests = folder.command("validate"), folder.digests()
-    inputs = Manifest.read(place / "manifest.json", made_by=remedy).inputs
-    graphs = {name: record for name, record in inputs.items() if (folder.root / name).parent == folder.onnx}
-    changed = [
-        name
-        for name, record in graphs.items()
-        if not (folder.root / name).is_file() or FileRecord.of(folder.root / name, digests) != record
-    ]
+    manifest = Manifest.read(place / "manifest.json", made_by=remedy)
+    graphs = {name for name in manifest.inputs if (folder.root / name).parent == folder.onnx}
+    changed = [name for name in manifest.changed_inputs(folder.root, digests) if name in graphs]
     if changed or not graphs:
         raise refuse(
             f"the report in {place} is of other graphs",
@@ -98,15 +94,3 @@ def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
             remedy=f"{folder.command('debug')} TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
         )
     return Request(tensor=first.name, form=forms[stem], call=first.scenario or None, first=first)
-
-
-def read_report(place: Path, remedy: str) -> Report:
-    """Read a report.
-
-    Raises:
-        StageError: it is none of this version.
-    """
-    try:
-        return Report.read(place)
-    except (ValueError, KeyError, TypeError) as error:
-        raise refuse(f"{place / REPORT} is no report of this version", found=repr(error), remedy=remedy) from None

@@ -5,19 +5,17 @@ The manifest beside them gets their new digests, so that the report stays up to 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from artifacts.command import DONE, Parser, run, stdout
-from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.writing import Writing
 from validate.page.page import write_page
-from validate.report import REPORT, Report
+from validate.report import REPORT, read_report
 from validate.validation import MANIFEST
 
 
@@ -27,12 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("report", type=Path, help="the report's folder, OUT/<model>/validate/<target>")
     place = parser.parse_args(arguments).report
     command = f"python -m validate {place.parent.parent}"
-    try:
-        report = Report.read(place)
-    except FileNotFoundError:
-        raise refuse(f"{place / REPORT} is missing", expected="a report", remedy=command) from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise refuse(f"{place / REPORT} is no report of this version", found=repr(error), remedy=command) from None
+    report = read_report(place, remedy=command)
     manifest = Manifest.read(place / MANIFEST, made_by=command)
     files = write_page(report, manifest.tools)
     _record(manifest, place, files)
