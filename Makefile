@@ -25,6 +25,8 @@ TENSOR ?=
 PROMPT ?= What is the capital of France?
 
 PY     := .venv/bin/python
+# Two processes, and one thread in each: more would only wait for each other.
+PYTEST  = OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
 READY  := .venv/.ready
 # What a person gives reaches the commands through the environment, so that no quote or space in it is the shell's.
 export MODEL OUT NAME REVISION LAYERS LAYER TENSOR PROMPT
@@ -95,13 +97,13 @@ chat serve: surgery
 	@$(PY) -m runtime $@ $(FOLDER) $(RUNTIME_ARGS)
 
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
+	@$(PYTEST)
 
 check: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
+	$(PYTEST)
 
 bench: $(READY)
 	@$(PY) -m artifacts bench --out "$$OUT"

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TypeGuard
 
 from artifacts.errors import StageError, refuse
 
@@ -96,7 +97,7 @@ class Writing:
             self._remove_new()
         finally:
             self._give_lock()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if is_refusal_of_the_disk(error):
             raise cannot_write(self.folder, error) from error
 
     def _remove_new(self) -> None:
@@ -127,6 +128,11 @@ def sweep(folder: Path) -> None:
         pid = path.name.split(".")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             path.unlink(missing_ok=True)
+
+
+def is_refusal_of_the_disk(error: object) -> TypeGuard[OSError]:
+    """Whether something went wrong because a folder takes no files: no room, no quota, no right to write."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def cannot_write(folder: Path, error: OSError, *, setting: str = "OUT") -> StageError:

@@ -6,7 +6,6 @@ is fetched and judged first: nobody waits for gigabytes to be told that the mode
 
 from __future__ import annotations
 
-import errno
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from artifacts.config import ModelConfig
 from artifacts.errors import StageError, refuse
 from artifacts.random_model import PREFIX
 from artifacts.weights import weight_files
-from artifacts.writing import cannot_write
+from artifacts.writing import cannot_write, is_refusal_of_the_disk
 
 PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
 """Revisions that we were tested with; REVISION= (`--revision`) changes them."""
@@ -91,7 +90,7 @@ def _fetched(repository: str, revision: str) -> Path:
     except StageError:
         raise
     except Exception as error:  # the client's own, and those of the two HTTP libraries that it may use
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if is_refusal_of_the_disk(error):
             raise cannot_write(Path(constants.HF_HUB_CACHE), error, setting="HF_HOME") from error
         raise _unreachable(repository, revision, error) from error
 

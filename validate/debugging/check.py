@@ -14,8 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from artifacts.backend import Backend, load
 from artifacts.command import DONE, VERDICT_NO, Parser, run
 from artifacts.errors import refuse
@@ -63,7 +61,7 @@ def compare(found: Mapping[str, Array], expected: Mapping[str, Array], tolerance
         )
     wrong = []
     for name, actual in found.items():
-        measured = measure(np.atleast_1d(actual), np.atleast_1d(expected[name]))
+        measured = measure(actual, expected[name])
         off = abs(measured.slope - 1)
         bad = bool(measured.problem) or measured.widest > tolerance or off > slope
         wrong += [name] * bad

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from runtime.session import Array
 from validate.layers.limits import ROUNDED_ONCE, SURE
 from validate.layers.measures import Scores, measure
@@ -75,7 +73,7 @@ def read_all(
     found = []
     for side, outputs in sides.items():
         for name, wanted in expected.items():
-            measured = measure(np.atleast_1d(outputs[name]), np.atleast_1d(wanted))
+            measured = measure(outputs[name], wanted)
             scores = None if change is None or measured.problem else _scores(outputs[name], wanted, change)
             found.append(Reading(side, name, measured.widest, measured.slope, measured.problem, scores))
     return tuple(found)

@@ -100,12 +100,15 @@ class Measure:
 
 
 def measure(actual: Array, expected: Array) -> Measure:
-    """Measure rows of one tensor, (tokens, width); anything but finite numbers of the same shape is a problem."""
+    """Measure rows of one tensor, (tokens, width); anything but finite numbers of the same shape is a problem.
+
+    A number without axes is one row of one value.
+    """
     if actual.shape != expected.shape:
         return Measure(problem=f"has shape {actual.shape}, expected {expected.shape}")
     if not actual.size:
         return Measure(problem="has no elements")
-    r, y = (side.reshape(len(side), -1) for side in (expected, actual))
+    r, y = (side.reshape(len(np.atleast_1d(side)), -1) for side in (expected, actual))
     middle = float(np.median(np.abs(r.reshape(-1)[:: r.size // SAMPLE | 1].astype(np.float64))))
     step = max(1, AT_ONCE // r.shape[1])
     whole = combined(_sums(y[row : row + step], r[row : row + step], middle) for row in range(0, len(r), step))
