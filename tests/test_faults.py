@@ -155,9 +155,9 @@ def test_the_right_graphs_pass(hand: Hand, tmp_path: Path) -> None:
 
 
 def test_a_brief_comparison_of_right_graphs_passes_and_says_what_it_left_out(hand: Hand, tmp_path: Path) -> None:
-    comparison = replace(hand.comparison, reference=Record(tmp_path / "reference"))
-    run_reference(comparison, hand.graphs.raw_twin, brief=True)
-    found = judge_graphs(comparison, hand.graphs, Record(tmp_path / "network"), brief=True)
+    comparison = replace(hand.comparison, reference=Record(tmp_path / "reference"), brief=True)
+    run_reference(comparison, hand.graphs.raw_twin)
+    found = judge_graphs(comparison, hand.graphs, Record(tmp_path / "network"))
     assert found.reasons == []
     assert BRIEF in found.notes
     assert {row.subject.partition(":")[0] for row in found.tensors} == {LABEL}
@@ -166,7 +166,7 @@ def test_a_brief_comparison_of_right_graphs_passes_and_says_what_it_left_out(han
 
 def test_a_brief_comparison_sees_and_names_a_fault(hand: Hand, tmp_path: Path) -> None:
     fault = next(fault for fault in FAULTS if fault.edit is scores_off)
-    found = judge_graphs(hand.comparison, hand.plant(fault, tmp_path), Record(tmp_path), brief=True)
+    found = judge_graphs(replace(hand.comparison, brief=True), hand.plant(fault, tmp_path), Record(tmp_path))
     assert found.first is not None
     assert found.first.name == fault.where
 
@@ -176,7 +176,8 @@ def test_a_fault_as_small_as_noise_is_named_and_no_layer_after_it(hand: Hand, tm
         editor = Editor(model, hand.config)
         editor.after("model.layers.1.mlp.down_proj", "Mul", editor.constant("fault.little", 1.0005))
 
-    found = judge_graphs(hand.comparison, plain(hand, tmp_path, a_little), Record(tmp_path), brief=True)
+    brief = replace(hand.comparison, brief=True)
+    found = judge_graphs(brief, plain(hand, tmp_path, a_little), Record(tmp_path))
     wrong = {row.name for row in found.tensors if row.problem}
     assert wrong == {"model.layers.1.mlp.down_proj", "model.norm", "logits"}
 

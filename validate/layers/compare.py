@@ -69,30 +69,25 @@ def compare(
         work: a folder for what the reference and the BF16 network make; 0.6 GB for 135M parameters, 4 GB for 3B.
         asked: `named`, `all`, layers (`3,7`) or tensors by name.
         progress: is told how far it is.
-        brief: load each model once, and leave out what was compared with PyTorch in the same run: see `BRIEF`.
+        brief: see `Comparison.brief`, and what `BRIEF` says of it.
 
     Raises:
         StageError: a graph cannot be opened or parsed, or nothing of that name is there.
     """
-    comparison = Comparison(config, asked_parts(config, graphs, asked), calls(config), Record(work / "reference"))
+    wanted, reference = asked_parts(config, graphs, asked), Record(work / "reference")
+    comparison = Comparison(config, wanted, calls(config), reference, brief)
     progress(0)
-    run_reference(comparison, graphs.raw_twin, brief=brief)
-    return judge_graphs(comparison, graphs, Record(work / "network"), asked, progress, brief=brief)
+    run_reference(comparison, graphs.raw_twin)
+    return judge_graphs(comparison, graphs, Record(work / "network"), asked, progress)
 
 
 def judge_graphs(
-    comparison: Comparison,
-    graphs: Graphs,
-    network: Record,
-    asked: str = NAMED,
-    progress: Progress = lambda step: None,
-    *,
-    brief: bool = False,
+    comparison: Comparison, graphs: Graphs, network: Record, asked: str = NAMED, progress: Progress = lambda step: None
 ) -> LayerFindings:
     """Judge a fused graph and its twin against a reference that has been run; one model in memory at a time."""
     examination, config = Examination(comparison), comparison.config
     progress(1)
-    if brief:
+    if comparison.brief:
         examination.notes.append(BRIEF)
     else:
         fused = OnnxRuntimeSubject(graphs.twin, comparison.by_name)
@@ -103,14 +98,14 @@ def judge_graphs(
     bf16 = tensorrt(graphs.network, comparison)
     with bf16:
         comparison.record(bf16, network)
-        said = network if brief and isinstance(bf16, NetworkSubject) else None
+        said = network if isinstance(bf16, NetworkSubject) else None
         examination.last.append(last_word(comparison, bf16, twin=False, said=said))
         notes, backend, problems = [*bf16.notes], bf16.backend, strangers(config, bf16.names, bf16.label)
     progress(3)
     with NetworkSubject(graphs.twin) as blocks, _beside(blocks, graphs.twin, comparison) as twin:
         examination.structure(twin)
         examination.precision(blocks, network, bf16.label)
-        if not brief:
+        if not comparison.brief:
             examination.last.append(last_word(comparison, twin, twin=True))
         notes += blocks.notes
         problems += strangers(config, blocks.names, twin.label)
@@ -139,7 +134,7 @@ def _beside(blocks: NetworkSubject, graph: Path, comparison: Comparison) -> Iter
             yield subject
 
 
-def run_reference(comparison: Comparison, raw_twin: Path, *, brief: bool = False) -> None:
+def run_reference(comparison: Comparison, raw_twin: Path) -> None:
     """Let the reference make every call, marked and then, if it is not to be brief, unmarked."""
     import onnx
 
@@ -147,7 +142,7 @@ def run_reference(comparison: Comparison, raw_twin: Path, *, brief: bool = False
     reference = OnnxRuntimeSubject(raw_twin, comparison.by_name, called)
     with reference:
         comparison.record(reference)
-    if brief:
+    if comparison.brief:
         keep_marked(comparison)
     else:
         record(comparison, reference)

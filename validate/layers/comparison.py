@@ -61,12 +61,14 @@ class Comparison:
     Attributes:
         parts: the tensors, in graph order.
         reference: what the reference made; `record` fills it.
+        brief: whether each model is loaded once, and what was compared with PyTorch in the same run is left out.
     """
 
     config: ModelConfig
     parts: tuple[Part, ...]
     calls: tuple[Call, ...]
     reference: Record
+    brief: bool = False
 
     def record(self, subject: Subject, into: Record | None = None) -> None:
         """Keep what a subject makes of every call; without `into`, as the reference, with the masks of the calls.

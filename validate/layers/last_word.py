@@ -49,7 +49,7 @@ def last_word(comparison: Comparison, subject: Subject, *, twin: bool, said: Rec
         comparison: with the reference's logits.
         subject: who is asked.
         twin: whether it is an FP32 twin.
-        said: what it said with marks, where these change nothing and asking again would take too long.
+        said: what it said with marks, where these change nothing: it is not asked again.
     """
     spec = signature(comparison.config, Form.MODEL, twin=twin)
     contract, measures, pairs, problem = {output.name for output in spec.outputs}, [], [], ""
