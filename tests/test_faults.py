@@ -18,11 +18,10 @@ import pytest
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX, fp32_twin
-from surgery import fuse
+from artifacts.twin import SUFFIX
 from surgery.tables import rotary_tables
+from tests.hand_model import write_hand_model
 from tests.planted_faults import FAULTS, Editor, Fault, plant, scores_off
-from tests.raw_graph import write_raw_folder
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import BRIEF, Graphs, judge_graphs, run_reference
@@ -126,10 +125,7 @@ class Hand:
 def hand(tmp_path_factory: pytest.TempPathFactory) -> Hand:
     """Write the model, fuse it, and run the reference."""
     root = tmp_path_factory.mktemp("faults") / "hand"
-    folder = write_raw_folder(root, hidden_size=128, head_dim=32, num_hidden_layers=3, no_rope_layers=[1, 0, 1])
-    fuse(folder.root, 128)
-    raw = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
-    folder.graph(Form.EXPORT, twin=True).write_bytes(fp32_twin(raw, folder.config()).SerializeToString())
+    folder = write_hand_model(root)
     config = folder.config()
     comparison = Comparison(config, parts(config), calls(config, PLAN), Record(root / "reference"))
     run_reference(comparison, folder.graph(Form.EXPORT, twin=True))

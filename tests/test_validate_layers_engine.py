@@ -13,10 +13,8 @@ import pytest
 from artifacts import names
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
-from artifacts.twin import fp32_twin
-from surgery import fuse
+from tests.hand_model import write_hand_model
 from tests.planted_faults import Editor
-from tests.raw_graph import write_raw_folder
 from tests.stand_in_runner import stand_in
 from validate.layers.anatomy import narrow, parts
 from validate.layers.calls import Row, calls
@@ -36,12 +34,7 @@ PLAN = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
-    root = tmp_path_factory.mktemp("engine") / "hand"
-    folder = write_raw_folder(root, hidden_size=128, head_dim=32, num_hidden_layers=3, no_rope_layers=[1, 0, 1])
-    fuse(folder.root, 128)
-    raw = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
-    folder.graph(Form.EXPORT, twin=True).write_bytes(fp32_twin(raw, folder.config()).SerializeToString())
-    return folder
+    return write_hand_model(tmp_path_factory.mktemp("engine") / "hand")
 
 
 @pytest.fixture(scope="module")
