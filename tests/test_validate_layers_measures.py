@@ -7,7 +7,7 @@ import pytest
 from artifacts import names
 from runtime.session import Array
 from validate.layers.anatomy import Part
-from validate.layers.limits import judge_precision, judge_structure
+from validate.layers.limits import STRUCTURE, judge_precision, judge_structure, spelled
 from validate.layers.measures import Measure, Scores, combined, measure
 
 RANDOM = np.random.default_rng(3)
@@ -139,3 +139,8 @@ def test_scores_that_make_no_difference_are_not_judged() -> None:
     scores = Scores.of(wanted * 1.001, wanted, np.zeros_like(wanted))
     assert scores.slope == 1.0
     assert scores.noise == float("inf")
+
+
+def test_a_limit_is_spelled_as_it_is() -> None:
+    """1.2e-2 was written 1e-02, and what is 43 % of it looked like more than half."""
+    assert [spelled(limit) for limit in (STRUCTURE, 1.2e-2, 5.5e-4, 0.0)] == ["1e-04", "1.2e-02", "5.5e-04", "0e+00"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from validate.layers.anatomy import Part
 from validate.layers.comparison import Tally
 from validate.layers.findings import Instrument, TensorFinding
-from validate.layers.limits import Judgement, judge_precision, judge_structure
+from validate.layers.limits import Judgement, judge_precision, judge_structure, spelled
 from validate.layers.measures import Measure, Scores, combined
 
 
@@ -65,4 +65,4 @@ def _problem(part: Part, whole: Measure, found: Judgement) -> str:
         return f"{part.name} {whole.problem}"
     if not found.wrong:
         return ""
-    return f"{part.name}: {found.measure} is off by {found.distance:.2e} ({found.limit:.0e} allowed)"
+    return f"{part.name}: {found.measure} is off by {found.distance:.2e} ({spelled(found.limit)} allowed)"

@@ -16,7 +16,7 @@ from validate.layers.anatomy import Part
 from validate.layers.calls import Call
 from validate.layers.comparison import Comparison
 from validate.layers.findings import LastWord
-from validate.layers.limits import LOGITS_SPREAD, STRUCTURE
+from validate.layers.limits import LOGITS_SPREAD, STRUCTURE, spelled
 from validate.layers.measures import Measure, combined, measure
 from validate.layers.record import Record
 from validate.layers.rows import rows
@@ -96,7 +96,7 @@ def _judge(label: str, whole: Measure, pairs: list[tuple[Array, Array]], problem
     distance, limit = (whole.widest, STRUCTURE) if twin else (whole.spread, LOGITS_SPREAD)
     reasons = [whole.problem and f"logits {whole.problem}", problem]
     if not distance <= limit:
-        reasons.append(f"logits are off by {distance:.2e} ({limit:.0e} allowed)")
+        reasons.append(f"logits are off by {distance:.2e} ({spelled(limit)} allowed)")
     if same + ties < len(wanted):
         reasons.append(f"{len(wanted) - same - ties} of {len(wanted)} tokens are others, and no ties")
     chosen = np.random.default_rng(0).choice(wanted.size, min(SAMPLE, wanted.size), replace=False)

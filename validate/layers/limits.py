@@ -30,6 +30,15 @@ EXACT = (names.EMBEDDING, names.MASK, "present.key", "present.value")
 NORMS = (names.NORM, names.POST_NORM, names.FINAL_NORM)
 
 
+def spelled(limit: float) -> str:
+    """Write a limit as short as it is true.
+
+    >>> spelled(1e-4), spelled(1.2e-2)
+    ('1e-04', '1.2e-02')
+    """
+    return f"{limit:.1e}".replace(".0e", "e")
+
+
 @dataclass(frozen=True)
 class Limits:
     """How far each measure of a block may be from what is right."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from validate.layers.findings import LayerFindings, TensorFinding
+from validate.layers.limits import spelled
 from validate.page.views import distance, used
 
 SHOWN = 16
@@ -45,7 +46,7 @@ def _row(row: TensorFinding, model: Path) -> Worst:
         row.subject,
         row.measure,
         f"{distance(row):.2e}",
-        f"{row.limit:.0e}",
+        spelled(row.limit),
         f"{100 * used(row):.0f} %",
         row.scenario,
         bool(row.problem),
