@@ -22,7 +22,7 @@ from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from tests.layer_findings import RIGHT
-from tests.planted_faults import Editor, nonpad_instead_of_mask, scale_left_to_the_importer
+from tests.planted_faults import Editor, keys_swapped, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
 from validate.debugging.comparison import Reading, conclusion
 from validate.debugging.cut import cuttable, producers
@@ -260,6 +260,53 @@ def test_a_fault_of_the_twin_alone_is_called_so(model: ModelFolder, tmp_path: Pa
     piece = debug(folder.root, Request(tensor=DOWN))
     assert [reading.right for reading in piece.readings] == [False, False, True]
     assert "the BF16 graph, which is what goes to TensorRT, is within its limit" in conclusion(piece.readings)
+
+
+def edit(folder: ModelFolder, fault: Callable[[Editor], None], *, twin: bool) -> None:
+    """Plant a fault in one of the two graphs alone."""
+    path = folder.graph(Form.MODEL, twin=twin)
+    graph = onnx.load(str(path), load_external_data=False)
+    fault(Editor(graph, folder.config()))
+    onnx.save(graph, str(path))
+
+
+@pytest.mark.parametrize(
+    ("twin", "right", "words"),
+    [
+        (True, [False, False, True], "either the twin alone is wrong"),
+        (False, [True, True, False], "the fault is in how the BF16 graph is wired"),
+    ],
+    ids=["in the twin", "in the BF16 graph"],
+)
+def test_where_one_graph_is_wired_otherwise_each_is_cut_at_its_own_borders(
+    own: ModelFolder, twin: bool, right: list[bool], words: str
+) -> None:
+    """Keys of layers 0 and 2 swapped in one of the two: it begins at layer 2's cache, the other at layer 0's."""
+    edit(own, keys_swapped, twin=twin)
+    piece = debug(own.root, Request(tensor="present.0.key"))
+    assert [reading.right for reading in piece.readings] == right
+    ours, theirs = ("2", "0") if twin else ("0", "2")
+    assert f"begins at past_key_values.{ours}.key, model.layers.{ours}.self_attn.k_proj, and" in piece.unlike
+    assert f"bf16.onnx at past_key_values.{theirs}.key, model.layers.{theirs}.self_attn.k_proj." in piece.unlike
+    assert "MatMul" not in nodes(piece.folder, "reference.onnx")  # one step too, and not all that comes before it
+    text = (piece.folder / "README.md").read_text()
+    assert piece.unlike in text
+    assert words in text
+
+
+def test_a_layer_of_which_one_graph_lacks_a_name_is_cut_without_it(own: ModelFolder) -> None:
+    def rename(editor: Editor) -> None:
+        editor.rename({"present.1.key": "cache.1.key"})
+        next(value for value in editor.graph.output if value.name == "present.1.key").name = "cache.1.key"
+
+    edit(own, rename, twin=True)
+    piece = debug(own.root, Request(layer=1))
+    assert piece.cut.outputs == ("model.layers.1", "present.1.value")
+    assert all(reading.right for reading in piece.readings), piece.readings
+    left_out = "Left out, because only one of the BF16 graph and its FP32 twin makes it: present.1.key."
+    assert left_out in (piece.folder / "README.md").read_text()
+    with pytest.raises(StageError, match=r"(?s)around 'present.1.key'.*only the BF16 graph makes it.*--layer"):
+        debug(own.root, Request(tensor="present.1.key"))
 
 
 @pytest.mark.slow

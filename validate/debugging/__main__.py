@@ -55,7 +55,9 @@ def _show(piece: object) -> None:
         table.add_row(reading.side, reading.output, found, f"{reading.slope:.6f}", verdict)
     console = stdout()
     console.print(table)
-    console.print(conclusion(piece.readings), markup=False)
+    console.print(conclusion(piece.readings, piece.unlike), markup=False)
+    if piece.cut.left_out:
+        console.print(f"left out, because only one of the two graphs makes it: {', '.join(piece.cut.left_out)}")
     console.print(f"go on in {piece.folder} (README.md)", markup=False, soft_wrap=True)
 
 

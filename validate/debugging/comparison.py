@@ -87,8 +87,17 @@ def _scores(actual: Array, expected: Array, change: Array) -> tuple[float, float
     return found.slope, max(ROUNDED_ONCE.slope if many else FEW_SCORES, SURE * found.noise)
 
 
-def conclusion(readings: Sequence[Reading]) -> str:
-    """Say in words whose fault the difference is, in the order in which the sides depend on each other."""
+def conclusion(readings: Sequence[Reading], unlike: str = "") -> str:
+    """Say in words whose fault the difference is, in the order in which the sides depend on each other.
+
+    Args:
+        readings: what was measured, ONNX Runtime's first.
+        unlike: that the piece in BF16 begins elsewhere than its twin, in words, if it does.
+    """
+    return f"{unlike} {_conclusion(readings, bool(unlike))}".lstrip()
+
+
+def _conclusion(readings: Sequence[Reading], unlike: bool) -> str:
     wrong = list(dict.fromkeys(reading.side for reading in readings if not reading.right))
     if not wrong:
         return (
@@ -111,6 +120,11 @@ def conclusion(readings: Sequence[Reading]) -> str:
         return (
             "ONNX Runtime is right and TensorRT's network is not, in FP32: TensorRT's parser understood this piece "
             "differently. This folder is what to send to NVIDIA."
+        )
+    if unlike:
+        return (
+            "In FP32 both are right and in BF16 TensorRT's network is not: the fault is in how the BF16 graph is "
+            "wired, and its twin does not have it."
         )
     return (
         "In FP32 both are right; in BF16 TensorRT's network is further off than rounding explains: the types or the "

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
 from artifacts import names
 from artifacts.config import ModelConfig
 from artifacts.contract import KINDS, present_name
-from artifacts.errors import refuse
+from artifacts.errors import StageError, refuse
 from validate.layers.anatomy import parts
 
 
@@ -26,11 +26,19 @@ class Cut:
         title: what it is called; also its folder's name.
         inputs: where it begins: inputs of the graph, then tensors, in the graph's order.
         outputs: where it ends.
+        stops: tensors that it may begin at.
+        left_out: outputs that were asked for and that only one of the graph and its twin makes.
     """
 
     title: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    stops: frozenset[str]
+    left_out: tuple[str, ...] = ()
+
+    def of(self, graph: onnx.GraphProto) -> Cut:
+        """Give the piece of another graph with the same outputs: one that is wired otherwise begins elsewhere."""
+        return replace(self, inputs=borders(graph, self.outputs, self.stops))
 
 
 def around_tensor(graph: onnx.GraphProto, bf16: onnx.GraphProto, config: ModelConfig, name: str) -> Cut:
@@ -45,26 +53,17 @@ def around_tensor(graph: onnx.GraphProto, bf16: onnx.GraphProto, config: ModelCo
     Raises:
         StageError: the two graphs do not both make a tensor of that name from what they are fed.
     """
-    made, known = producers(graph).keys() | producers(bf16).keys(), cuttable(graph, bf16)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
-        reason = "only one of the two makes it, or of weights alone" if name in made else "no tensor of that name"
-        raise refuse(
-            f"no piece can be cut out around {name!r}",
-            expected="a tensor that both the BF16 graph and its FP32 twin make of their inputs: "
-            f"one of {len(known)} names, such as {', '.join(near or known[:5])}",
-            found=reason,
-            remedy="give another TENSOR (--tensor)",
-        )
+    if name not in cuttable(graph, bf16):
+        raise _not_cuttable(graph, bf16, name)
     stops = {part.name for part in parts(config)} - {name}
-    return Cut(name.replace("/", "~"), borders(graph, [name], stops), (name,))
+    return _cut(name.replace("/", "~"), graph, bf16, (name,), stops)
 
 
-def around_layer(graph: onnx.GraphProto, config: ModelConfig, layer: int) -> Cut:
-    """Cut out one decoder layer with its part of the cache.
+def around_layer(graph: onnx.GraphProto, bf16: onnx.GraphProto, config: ModelConfig, layer: int) -> Cut:
+    """Cut out one decoder layer with its part of the cache; arguments as for `around_tensor`.
 
     Raises:
-        StageError: the model has no such layer.
+        StageError: the model has no such layer, or the two graphs have no output of it in common.
     """
     if not 0 <= layer < config.num_hidden_layers:
         raise refuse(
@@ -75,7 +74,52 @@ def around_layer(graph: onnx.GraphProto, config: ModelConfig, layer: int) -> Cut
         )
     before = names.layer(layer - 1) if layer else names.EMBEDDING
     outputs = (names.layer(layer), *(present_name(layer, kind) for kind in KINDS))
-    return Cut(f"layer.{layer}", borders(graph, outputs, {before, names.MASK}), outputs)
+    return _cut(f"layer.{layer}", graph, bf16, outputs, {before, names.MASK})
+
+
+def _cut(
+    title: str, graph: onnx.GraphProto, bf16: onnx.GraphProto, wanted: tuple[str, ...], stops: Collection[str]
+) -> Cut:
+    """Cut the FP32 twin; only what both graphs make is a border of a piece that is cut out of both."""
+    known = cuttable(graph, bf16)
+    outputs = tuple(name for name in wanted if name in known)
+    if not outputs:
+        raise _not_cuttable(graph, bf16, wanted[0])
+    left_out = tuple(name for name in wanted if name not in known)
+    return Cut(title, (), outputs, frozenset(stops).intersection(known), left_out).of(graph)
+
+
+def _not_cuttable(graph: onnx.GraphProto, bf16: onnx.GraphProto, name: str) -> StageError:
+    """Say which of the two graphs stands in the way of a piece, and what there is instead."""
+    known, sides = cuttable(graph, bf16), {"the FP32 twin": graph, "the BF16 graph": bf16}
+    makers = [side for side, one in sides.items() if name in producers(one)]
+    found = (
+        f"no tensor of the name {name}",
+        f"only {''.join(makers)} makes it",
+        "at least one of the two makes it of weights alone",
+    )
+    near = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:5]
+    return refuse(
+        f"no piece can be cut out around {name!r}",
+        expected="a tensor that both the BF16 graph and its FP32 twin make of their inputs: "
+        f"one of {len(known)} names, such as {', '.join(near)}",
+        found=found[len(makers)],
+        remedy="give another TENSOR (--tensor), or the LAYER (--layer) that it is in",
+    )
+
+
+def unlike(twin: Cut, bf16: Cut) -> str:
+    """Say in words that a piece of a graph and the same piece of its twin begin elsewhere; nothing if they do not."""
+    if set(twin.inputs) == set(bf16.inputs):
+        return ""
+    ours, theirs = (
+        ", ".join(name for name in one.inputs if name not in other.inputs) or "nothing else"
+        for one, other in ((twin, bf16), (bf16, twin))
+    )
+    return (
+        "The BF16 graph and its FP32 twin are wired differently: beside what both pieces begin at, "
+        f"twin.onnx begins at {ours}, and bf16.onnx at {theirs}."
+    )
 
 
 def cuttable(graph: onnx.GraphProto, bf16: onnx.GraphProto) -> list[str]:

@@ -20,7 +20,7 @@ from artifacts.layout import ModelFolder
 from artifacts.writing import cannot_write
 from runtime.session import Array
 from validate.debugging.comparison import Reading, read_all
-from validate.debugging.cut import Cut, around_layer, around_tensor, borders, producers
+from validate.debugging.cut import Cut, around_layer, around_tensor, producers, unlike
 from validate.debugging.graphs import load_graph
 from validate.debugging.readings import (
     change_by_scores,
@@ -48,7 +48,8 @@ class Piece:
     Attributes:
         folder: where everything was written.
         model: the model that it is a piece of.
-        cut: the borders.
+        cut: the borders of twin.onnx.
+        unlike: that bf16.onnx begins elsewhere, in words; nothing if it does not.
         request: what it was made for.
         call: the call whose values it holds.
         readings: how far each side's outputs are from the reference's.
@@ -61,6 +62,7 @@ class Piece:
     folder: Path
     model: ModelFolder
     cut: Cut
+    unlike: str
     request: Request
     call: Call
     readings: tuple[Reading, ...]
@@ -88,7 +90,7 @@ def debug(root: Path, request: Request | None = None) -> Piece:
     config = model.config()
     graph, bf16 = (load_graph(model, request.form, twin=twin) for twin in (True, False))
     if request.layer is not None:
-        cut = around_layer(graph.graph, config, request.layer)
+        cut = around_layer(graph.graph, bf16.graph, config, request.layer)
     else:
         cut = around_tensor(graph.graph, bf16.graph, config, request.tensor or "")
     call = choose_call(config, request.call)
@@ -112,10 +114,11 @@ def _fill(
     graph, bf16 = graphs
     raw = load_graph(model, Form.EXPORT, twin=True)
     is_raw = set(cut.outputs) <= producers(raw.graph).keys()
-    truth = cut if not is_raw else Cut(cut.title, borders(raw.graph, cut.outputs, cut.inputs), cut.outputs)
-    feeds = capture(model, config, raw if is_raw else graph, call, dict.fromkeys((*cut.inputs, *truth.inputs)))
+    source = raw if is_raw else graph
+    truth, narrow = cut.of(source.graph), cut.of(bf16.graph)
+    feeds = capture(model, config, source, call, dict.fromkeys((*cut.inputs, *truth.inputs, *narrow.inputs)))
     save(extract(graph, model.onnx, cut, feeds), folder / "twin.onnx")
-    save(fp32_border(extract(bf16, model.onnx, cut, feeds)), folder / "bf16.onnx")
+    save(fp32_border(extract(bf16, model.onnx, narrow, feeds)), folder / "bf16.onnx")
     tensors = every_tensor(folder / "twin.onnx", feeds)
     own = {name: tensors[name] for name in cut.outputs}
     expected = own
@@ -137,7 +140,9 @@ def _fill(
     change = change_by_scores(folder / "twin.onnx", feeds, query, cut.outputs[0]) if query in cut.inputs else None
     _write_values(folder, feeds, tensors, expected, sides)
     nodes = len(onnx.load(str(folder / "twin.onnx"), load_external_data=False).graph.node)
-    return Piece(folder, model, cut, request, call, read_all(expected, sides, change), nodes, is_raw, feeds, expected)
+    readings = read_all(expected, sides, change)
+    apart = unlike(cut, narrow)
+    return Piece(folder, model, cut, apart, request, call, readings, nodes, is_raw, feeds, expected)
 
 
 def _query(config: ModelConfig, cut: Cut) -> str:
