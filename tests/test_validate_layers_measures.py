@@ -1,6 +1,5 @@
 """Measures see a scale under noise, are not led by one large value, and call what cannot be measured by its name."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,14 +8,11 @@ from runtime.session import Array
 from validate.layers.anatomy import Part
 from validate.layers.limits import STRUCTURE, judge_precision, judge_structure, spelled
 from validate.layers.measures import Measure, Scores, combined, measure
+from validate.layers.record import rounded
 
 RANDOM = np.random.default_rng(3)
 PROJECTION = Part("model.layers.0.self_attn.q_proj", 0, names.Q_PROJ, ())
 NORM = Part("model.layers.0.input_layernorm", 0, names.NORM, ())
-
-
-def rounded(values: Array) -> Array:
-    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

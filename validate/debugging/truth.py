@@ -21,6 +21,7 @@ from runtime.session import Array
 from validate.debugging.cut import needed
 from validate.debugging.graphs import open_in_memory, part_of
 from validate.layers.calls import Call, calls
+from validate.layers.record import rounded
 
 USUAL = "chunk of 5 after 301"
 """A filled cache, several new tokens, positions beyond 300: most of what goes wrong in practice is wrong here."""
@@ -103,10 +104,3 @@ class _Reader:
         """Give an empty cache."""
         shape = (batch, config.num_key_value_heads, 0, config.head_dim)
         return {past: np.zeros(shape, np.float32) for past in self._cache}
-
-
-def rounded(array: Array) -> Array:
-    """Round FP32 to BF16's values, still as FP32; other types stay as they are."""
-    import ml_dtypes
-
-    return array.astype(ml_dtypes.bfloat16).astype(np.float32) if array.dtype == np.float32 else array

@@ -54,7 +54,7 @@ class Record:
                 shape = (len(call.ids), config.num_key_value_heads, 0, config.head_dim)
                 array = np.zeros(shape, np.float32)
                 if call.after is not None:
-                    array = _rounded(np.load(self._path(call.after, present_name(layer, kind))))
+                    array = rounded(np.load(self._path(call.after, present_name(layer, kind))))
                 found[past_name(layer, kind)] = array
         return found
 
@@ -62,8 +62,8 @@ class Record:
         return self.folder / call / (name.replace("/", "\\") + ".npy")
 
 
-def _rounded(array: Array) -> Array:
-    """Round FP32 to what BF16 holds."""
+def rounded(array: Array) -> Array:
+    """Round FP32 to BF16's values, still as FP32; other types stay as they are."""
     import ml_dtypes
 
-    return array.astype(ml_dtypes.bfloat16).astype(np.float32)
+    return array.astype(ml_dtypes.bfloat16).astype(np.float32) if array.dtype == np.float32 else array
