@@ -6,7 +6,6 @@ clear message instead of TensorRT's list of asserts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +13,11 @@ import onnx
 from onnx import TensorProto
 
 from artifacts.config import ModelConfig
-from artifacts.contract import ATTENTION_MASK, Form, Precision, Signature, TensorSpec, signature
-from artifacts.errors import Problem, StageError, refuse
+from artifacts.contract import ATTENTION_MASK, Form, Signature, signature
+from artifacts.errors import StageError, refuse
 from artifacts.external import external_problems, place, size
+from artifacts.graph_signature import signature_problems
 from artifacts.layout import ModelFolder
-
-_TYPES = {
-    Precision.BF16: TensorProto.BFLOAT16,
-    Precision.FP32: TensorProto.FLOAT,
-    Precision.INT64: TensorProto.INT64,
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ def read_graph(folder: ModelFolder, form: Form, config: ModelConfig) -> SourceGr
     capacity = _capacity(graph) if form.linear else None
     problems = external_problems(model, folder.onnx, folder.command("export"))
     contract = signature(config, form, capacity=capacity)
-    problems += _judge_signature(path, graph, contract, folder.command("surgery"))
+    problems += signature_problems(graph, contract, path.name, folder.command("surgery"))
     if problems:
         raise StageError(problems)
     files = {place(tensor)[0] for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL}
@@ -81,26 +75,3 @@ def _capacity(graph: onnx.GraphProto) -> int:
         if value.name == ATTENTION_MASK and len(dims) > 1:
             return int(dims[1].dim_value)
     return 0
-
-
-def _judge_signature(path: Path, graph: onnx.GraphProto, contract: Signature, remedy: str) -> Iterator[Problem]:
-    for what, values, specs in (("inputs", graph.input, contract.inputs), ("outputs", graph.output, contract.outputs)):
-        expected = {spec.name: _describe(spec) for spec in specs}
-        found = {value.name: _describe_value(value) for value in values}
-        for name in [name for name in {**expected, **found} if expected.get(name) != found.get(name)]:
-            yield Problem(
-                f"{path.name}: {name} among its {what} is not the contract's",
-                expected.get(name, "no such tensor"),
-                found.get(name, "no such tensor"),
-                remedy,
-            )
-
-
-def _describe(spec: TensorSpec) -> str:
-    return f"{TensorProto.DataType.Name(_TYPES[spec.precision])} ({', '.join(map(str, spec.axes))})"
-
-
-def _describe_value(value: onnx.ValueInfoProto) -> str:
-    tensor = value.type.tensor_type
-    axes = [axis.dim_param or str(axis.dim_value) for axis in tensor.shape.dim]
-    return f"{TensorProto.DataType.Name(tensor.elem_type)} ({', '.join(axes)})"

@@ -7,14 +7,14 @@ vocabulary-sized initializer where the head is tied.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 
 from artifacts.config import ModelConfig
-from artifacts.contract import OPSET, Form, Precision, Signature, signature
+from artifacts.contract import OPSET, Form, signature
 from artifacts.errors import Problem, StageError, refuse
+from artifacts.graph_signature import signature_problems
 from surgery.fusion import REMEDY
 
 RAW_OPSETS = range(18, OPSET + 1)
@@ -30,11 +30,6 @@ RAW_OPERATORS = frozenset(_RAW.split())
 """What passes know how to take apart, or refuse with a reason."""
 
 _MASK = Counter(Cast=1, Unsqueeze=2, Shape=1, Squeeze=1, Range=2, Add=1, LessOrEqual=1, Equal=1, And=1, Or=1)
-_TYPES = {
-    Precision.BF16: onnx.TensorProto.BFLOAT16,
-    Precision.FP32: onnx.TensorProto.FLOAT,
-    Precision.INT64: onnx.TensorProto.INT64,
-}
 
 
 def operators(model: onnx.ModelProto) -> Counter[str]:
@@ -86,7 +81,7 @@ def check_raw(model: onnx.ModelProto, config: ModelConfig) -> None:
     Raises:
         StageError: with everything that is wrong.
     """
-    problems = list(_signature_problems(model, signature(config, Form.EXPORT), "the raw export"))
+    problems = list(signature_problems(model.graph, signature(config, Form.EXPORT), "the raw export", REMEDY))
     foreign = {name: count for name, count in operators(model).items() if name not in RAW_OPERATORS}
     if foreign:
         problems.append(Problem("the raw export holds operators that no pass knows", "", f"{foreign}", REMEDY))
@@ -107,7 +102,8 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
         StageError: with everything that is wrong; it is a fault of ours, and nothing is written.
     """
     name = form.file_name(twin=twin)
-    problems = list(_signature_problems(model, signature(config, form, twin=twin, capacity=capacity), name))
+    contract = signature(config, form, twin=twin, capacity=capacity)
+    problems = list(signature_problems(model.graph, contract, name, REMEDY))
     found, expected = operators(model), expected_operators(config, form)
     if twin:
         found["Cast"] = expected["Cast"] = 0
@@ -130,23 +126,3 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
         )
     if problems:
         raise StageError(problems)
-
-
-def _signature_problems(model: onnx.ModelProto, wanted: Signature, name: str) -> Iterator[Problem]:
-    """Yield each input or output that is not the contract's."""
-    found = [_spell(value) for value in (*model.graph.input, *model.graph.output)]
-    expected = [
-        f"{spec.name}: {onnx.TensorProto.DataType.Name(_TYPES[spec.precision])} {list(spec.axes)}" for spec in wanted
-    ]
-    if found != expected:
-        missing = [text for text in expected if text not in found] or ["another order"]
-        extra = [text for text in found if text not in expected]
-        yield Problem(
-            f"{name} does not keep the tensor contract", "; ".join(missing)[:600], "; ".join(extra)[:600], REMEDY
-        )
-
-
-def _spell(value: onnx.ValueInfoProto) -> str:
-    kind = value.type.tensor_type
-    axes = [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else "?") for dim in kind.shape.dim]
-    return f"{value.name}: {onnx.TensorProto.DataType.Name(kind.elem_type)} {axes}"

@@ -90,8 +90,9 @@ def test_everything_wrong_with_a_raw_export_is_told_at_once(folder: ModelFolder)
     with pytest.raises(StageError) as refusal:
         check_raw(model, folder.config())
     text = str(refusal.value)
-    assert "expected: attention_mask: INT64 ['batch', 'total_sequence']" in text
-    assert "found:    attention_mask: INT64 ['batch', 's53']" in text
+    assert "the raw export: attention_mask among its inputs" in text
+    assert "expected: INT64 (batch, total_sequence)" in text
+    assert "found:    INT64 (batch, s53)" in text
     assert "org.pytorch.aten::Attention" in text
     assert "18 to 24" in text
 
