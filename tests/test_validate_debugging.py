@@ -303,7 +303,7 @@ def test_a_layer_of_which_one_graph_lacks_a_name_is_cut_without_it(own: ModelFol
     piece = debug(own.root, Request(layer=1))
     assert piece.cut.outputs == ("model.layers.1", "present.1.value")
     assert all(reading.right for reading in piece.readings), piece.readings
-    left_out = "Left out, because only one of the BF16 graph and its FP32 twin makes it: present.1.key."
+    left_out = "Left out, because the BF16 graph and its FP32 twin do not both make it: present.1.key."
     assert left_out in (piece.folder / "README.md").read_text()
     with pytest.raises(StageError, match=r"(?s)around 'present.1.key'.*only the BF16 graph makes it.*--layer"):
         debug(own.root, Request(tensor="present.1.key"))
@@ -432,10 +432,11 @@ def test_a_report_of_another_version_is_refused(own: ModelFolder) -> None:
         debug(own.root)
 
 
-def test_a_missing_tensor_is_asked_for_in_the_usual_call(model: ModelFolder) -> None:
-    """It was wrong in no call; `choose_call` takes what the request has."""
+def test_of_a_missing_tensor_it_is_the_layer_in_the_usual_call(model: ModelFolder) -> None:
+    """It was wrong in no call and cannot be cut out; `choose_call` takes what the request has."""
     request = of_finding(model, first(scenario=""))
-    assert request.call is None
+    assert (request.layer, request.tensor, request.call) == (2, None, None)
+    assert of_finding(model, first(name="logits", layer=None, scenario="")).tensor == "logits"
     assert choose_call(model.config(), request.call).name == USUAL
 
 

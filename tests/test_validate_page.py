@@ -237,7 +237,7 @@ def test_tensors_that_could_not_be_measured_are_drawn_all_the_same(tmp_path: Pat
     rows = (*findings.tensors[:6], broken, *findings.tensors[7:])
     page = write_page(report(tmp_path, layers=replace(findings, tensors=rows)), {})[0].read_text()
     assert "is missing" in page
-    assert "--call" not in command(broken, tmp_path)
+    assert command(broken, tmp_path).endswith(f"--layer {broken.layer} --graph model")
 
 
 def test_the_command_makes_the_page_again_from_the_json(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Cut:
         inputs: where it begins: inputs of the graph, then tensors, in the graph's order.
         outputs: where it ends.
         stops: tensors that it may begin at.
-        left_out: outputs that were asked for and that only one of the graph and its twin makes.
+        left_out: outputs that were asked for and that the graph and its twin do not both make.
     """
 
     title: str

@@ -84,7 +84,10 @@ def _check_graphs(folder: ModelFolder, place: Path) -> None:
 
 
 def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
-    """Ask for the tensor that a report names, in the graph and the call in which it was wrong."""
+    """Ask for the tensor that a report names, in the graph and the call in which it was wrong.
+
+    One that could be compared in no call, because it is missing, has no value to look at: then it is its layer.
+    """
     stem = first.subject.rpartition(": ")[2].removesuffix("_fp32")
     forms = {form.value: form for form in FORMS}
     if stem not in forms:
@@ -93,4 +96,6 @@ def of_finding(folder: ModelFolder, first: FirstWrong) -> Request:
             expected=f"one of {', '.join(forms)}",
             remedy=f"{folder.command('debug')} TENSOR={first.name}, which cuts it from {Form.MODEL.value}",
         )
+    if not first.scenario and first.layer is not None:
+        return Request(layer=first.layer, form=forms[stem], first=first)
     return Request(tensor=first.name, form=forms[stem], call=first.scenario or None, first=first)

@@ -55,7 +55,12 @@ def _row(row: TensorFinding, model: Path) -> Worst:
 
 
 def command(row: TensorFinding, model: Path) -> str:
-    """Give the command that cuts this tensor out of its graph, with the values of the call in which it was worst."""
+    """Give the command that cuts this tensor out of its graph, with the values of the call in which it was worst.
+
+    One that could be compared in no call, because it is missing, cannot be cut out: then it is its layer.
+    """
     graph = row.subject.rpartition(": ")[2].removesuffix("_fp32")
-    words = ["python", "-m", "validate.debugging", str(model), "--tensor", row.name, "--graph", graph]
+    missing = not row.scenario and row.layer is not None
+    what = ["--layer", str(row.layer)] if missing else ["--tensor", row.name]
+    words = ["python", "-m", "validate.debugging", str(model), *what, "--graph", graph]
     return shlex.join([*words, *(["--call", row.scenario] if row.scenario else [])])
