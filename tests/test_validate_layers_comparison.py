@@ -141,7 +141,10 @@ def test_a_missing_tensor_was_wrong_in_no_call(comparison: Comparison) -> None:
     examination.structure(stand(NORM))
     assert examination.first is not None
     assert (examination.first.name, examination.first.scenario) == (GATE, "")
-    assert (examination.first.pattern, examination.first.where) == ("bookkeeping", "in every call")
+    assert (examination.first.pattern, examination.first.where) == (
+        "bookkeeping",
+        f"layer {examination.first.layer}, in every call",
+    )
 
 
 @pytest.fixture(scope="module")

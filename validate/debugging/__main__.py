@@ -57,8 +57,9 @@ def _show(piece: object) -> None:
     console.print(table)
     console.print(conclusion(piece.readings, piece.unlike), markup=False)
     if piece.cut.left_out:
+        missing = ", ".join(piece.cut.left_out)
         console.print(
-            f"left out, because the BF16 graph and its FP32 twin do not both make it: {', '.join(piece.cut.left_out)}"
+            f"left out, because the BF16 graph and its FP32 twin do not both make it: {missing}", markup=False
         )
     console.print(f"go on in {piece.folder} (README.md)", markup=False, soft_wrap=True)
 

@@ -82,8 +82,9 @@ class FirstWrong:
 
     @property
     def where(self) -> str:
-        """In which call it was wrong, in words."""
-        return f'in the call "{self.scenario}"' if self.scenario else "in every call"
+        """In which layer and in which call it was wrong, in words."""
+        layer = "" if self.layer is None else f"layer {self.layer}, "
+        return layer + (f'in the call "{self.scenario}"' if self.scenario else "in every call")
 
 
 @dataclass(frozen=True)
