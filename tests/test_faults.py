@@ -65,7 +65,8 @@ class Bookkeeping:
     def row(self) -> str:
         """The fault's row in docs/faults.md."""
         said = ", ".join(filter(None, (self.words and f"…{self.words}…", self.reason)))
-        return f"| {self.name} | {self.place} | bookkeeping | {f'`{self.where}`' if self.where else 'none'} | {said} |"
+        where = f"`{self.where}`" if self.where else "none"
+        return f"| {self.name} | {self.place} | bookkeeping | {where} | not planted | {said} |"
 
     def check(self, found: LayerFindings) -> None:
         """Insist that the comparison said no, named the place, and said what the page quotes."""
@@ -140,7 +141,9 @@ def test_the_quick_faults_are_faults_of_the_list() -> None:
 
 def test_the_page_lists_the_faults_that_are_planted_and_no_others() -> None:
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    head = lines.index("| fault | planted in | seen by | first wrong tensor | the explanation says |")
+    head = lines.index(
+        "| fault | planted in | seen by | first wrong tensor | in the trained model | the explanation says |"
+    )
     rows = list(takewhile(lambda line: line.startswith("|"), lines[head + 2 :]))
     assert rows == [*(fault.row for fault in FAULTS), *(fault.row for fault in BOOKKEEPING)]
 
