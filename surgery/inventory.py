@@ -29,7 +29,7 @@ com.microsoft::GroupQueryAttention com.microsoft::MultiHeadAttention com.microso
 RAW_OPERATORS = frozenset(_RAW.split())
 """What passes know how to take apart, or refuse with a reason."""
 
-_MASK = Counter(Cast=1, Unsqueeze=2, Shape=1, Squeeze=1, Range=2, Add=1, LessOrEqual=1, Equal=1, And=1, Or=1)
+_MASK = Counter(Cast=1, Unsqueeze=3, Shape=1, Squeeze=1, Range=2, Add=1, LessOrEqual=1, Equal=1, And=1, Or=1)
 _TYPES = {
     Precision.BF16: onnx.TensorProto.BFLOAT16,
     Precision.FP32: onnx.TensorProto.FLOAT,
@@ -119,8 +119,7 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
     tables = [
         tensor.name
         for tensor in model.graph.initializer
-        if config.vocab_size in tensor.dims
-        and len(tensor.dims) == 2
+        if sorted(tensor.dims[-2:]) == sorted((config.vocab_size, config.hidden_size))
         and not tensor.name.startswith(("model.layers.", "rotary."))
     ]
     wanted = 1 if config.tie_word_embeddings else 2
