@@ -42,8 +42,8 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
     return Counter(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.node)
 
 
-def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
-    """Give the exact operators of a fused BF16 graph."""
+def expected_operators(config: ModelConfig, form: Form, *, twin: bool = False) -> Counter[str]:
+    """Give the exact operators of a fused graph; the Casts are those of a BF16 graph."""
     layers, rotated = config.num_hidden_layers, len(config.rope_layers)
     counts = Counter(
         Attention=layers,
@@ -60,6 +60,8 @@ def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
     )
     counts["TensorScatter" if form.linear else "Concat"] += 2 * layers
     counts += _MASK
+    if config.group_size > 1 and not twin:
+        counts += Counter(Reshape=2 * layers, Concat=1)
     if form.last_only:
         counts += Counter(Shape=1, Sub=1)
     counts += Counter(Unsqueeze=1) if form.linear else Counter(Shape=1, Squeeze=1, Sub=1)
@@ -108,7 +110,7 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
     """
     name = form.file_name(twin=twin)
     problems = list(_signature_problems(model, signature(config, form, twin=twin, capacity=capacity), name))
-    found, expected = operators(model), expected_operators(config, form)
+    found, expected = operators(model), expected_operators(config, form, twin=twin)
     if twin:
         found["Cast"] = expected["Cast"] = 0
     if +found != +expected:

@@ -175,7 +175,7 @@ def _pair(
     twin = fp32_twin(gs.export_onnx(patient.graph, do_type_check=False), patient.config, wide)
     last = operate(patient, FOR_TENSORRT)
     model = gs.export_onnx(patient.graph, do_type_check=False)
-    for graph, of_twin, made in ((model, False, passes | last), (twin, True, passes)):
+    for graph, of_twin, made in ((model, False, last | passes), (twin, True, passes)):
         check_fused(graph, patient.config, form, twin=of_twin, capacity=patient.capacity)
         yield Graph(form.file_name(twin=of_twin), graph, made)
 
