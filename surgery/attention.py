@@ -129,7 +129,8 @@ def rewrite(product: Product, subject: Subject) -> None:
     """Scale q and put `Attention` in place."""
     # The naming pass gives the lasting names; these are like no exporter's, whose nodes are still there.
     path, shape = f"fused/{product.layer}", product.q.shape
-    scale = gs.Constant("attention.scale", np.array(subject.config.scale, np.float32))
+    # Four axes like q's: the parser puts a reshape behind a scalar, in every layer.
+    scale = gs.Constant("attention.scale", np.full((1, 1, 1, 1), subject.config.scale, np.float32))
     wide = subject.emit("Cast", [product.q], f"{path}/wide", dtype=FP32, shape=shape, to=1)
     scaled = subject.emit("Mul", [wide, scale], f"{path}/scaled", dtype=FP32, shape=shape)
     q = subject.emit("Cast", [scaled], f"{path}/q", dtype=BF16, shape=shape, to=BF16)

@@ -26,9 +26,12 @@ class CleanUp:
         """
         before = len(subject.graph.nodes)
         subject.graph.cleanup().toposort()
+        taken = subject.graph.tensors().keys()
         for node in subject.graph.nodes:
             output = node.outputs[0].name
-            node.name = output if "/" in output else f"{output}/{node.op}"
+            name = output if "/" in output else f"{output}/{node.op}"
+            # Another node makes a tensor of that name, and is called after it.
+            node.name = f"{name}_1" if name in taken and name != output else name
         return before - len(subject.graph.nodes)
 
 

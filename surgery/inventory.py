@@ -29,7 +29,7 @@ com.microsoft::GroupQueryAttention com.microsoft::MultiHeadAttention com.microso
 RAW_OPERATORS = frozenset(_RAW.split())
 """What passes know how to take apart, or refuse with a reason."""
 
-_MASK = Counter(Cast=1, Unsqueeze=2, Shape=1, Squeeze=1, Range=2, Add=1, LessOrEqual=1, Equal=1, And=1, Or=1)
+_MASK = Counter(Cast=1, Unsqueeze=3, Shape=1, Squeeze=1, Range=2, Add=1, LessOrEqual=1, Equal=1, And=1, Or=1)
 
 
 def operators(model: onnx.ModelProto) -> Counter[str]:
@@ -37,8 +37,8 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
     return Counter(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.node)
 
 
-def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
-    """Give the exact operators of a fused BF16 graph."""
+def expected_operators(config: ModelConfig, form: Form, *, twin: bool = False) -> Counter[str]:
+    """Give the exact operators of a fused graph; the Casts are those of a BF16 graph."""
     layers, rotated = config.num_hidden_layers, len(config.rope_layers)
     counts = Counter(
         Attention=layers,
@@ -55,6 +55,8 @@ def expected_operators(config: ModelConfig, form: Form) -> Counter[str]:
     )
     counts["TensorScatter" if form.linear else "Concat"] += 2 * layers
     counts += _MASK
+    if config.group_size > 1 and not twin:
+        counts += Counter(Reshape=2 * layers, Concat=1)
     if form.last_only:
         counts += Counter(Shape=1, Sub=1)
     counts += Counter(Unsqueeze=1) if form.linear else Counter(Shape=1, Squeeze=1, Sub=1)
@@ -104,7 +106,7 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
     name = form.file_name(twin=twin)
     contract = signature(config, form, twin=twin, capacity=capacity)
     problems = list(signature_problems(model.graph, contract, name, REMEDY))
-    found, expected = operators(model), expected_operators(config, form)
+    found, expected = operators(model), expected_operators(config, form, twin=twin)
     if twin:
         found["Cast"] = expected["Cast"] = 0
     if +found != +expected:
@@ -115,8 +117,7 @@ def check_fused(model: onnx.ModelProto, config: ModelConfig, form: Form, *, twin
     tables = [
         tensor.name
         for tensor in model.graph.initializer
-        if config.vocab_size in tensor.dims
-        and len(tensor.dims) == 2
+        if sorted(tensor.dims[-2:]) == sorted((config.vocab_size, config.hidden_size))
         and not tensor.name.startswith(("model.layers.", "rotary."))
     ]
     wanted = 1 if config.tie_word_embeddings else 2

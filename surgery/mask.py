@@ -9,6 +9,7 @@
 It counts in slots, not positions: with left padding a token's position is not its slot (`slot ≤ position_ids` passes
 every unpadded test). A query always sees its own slot, so no row is fully masked: such a row would become NaN, and
 NaN times zero poisons the rows that do not look at it. Shapes: (B, 1, S, T), or (B, 1, S, C) with the linear cache.
+Everything has four axes before it is compared: TensorRT's parser computes what is missing from other tensors' shapes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def rewrite(stands: list[gs.Tensor], subject: Subject) -> None:
     real = _emit(subject, "Cast", [asked], shape=[BATCH, total], to=onnx.TensorProto.BOOL)
     real = _emit(subject, "Unsqueeze", [real, integers(1, 2)], shape=[BATCH, 1, 1, total])
     slots, own = _concatenated(subject) if subject.capacity is None else _linear(subject, subject.capacity)
-    each = (SEQUENCE, total) if subject.capacity is None else whole
+    slots = _emit(subject, "Unsqueeze", [slots, integers(0, 1, 2)], shape=[1, 1, 1, total])
+    each = (1 if subject.capacity is None else BATCH, 1, SEQUENCE, total)
     before = _emit(subject, "LessOrEqual", [slots, own], shape=each)
     itself = _emit(subject, "Equal", [slots, own], shape=each)
     seen = _emit(subject, "And", [before, real], shape=whole)
@@ -55,14 +57,14 @@ def rewrite(stands: list[gs.Tensor], subject: Subject) -> None:
 
 
 def _concatenated(subject: Subject) -> tuple[gs.Tensor, gs.Tensor]:
-    """Give slots 0 … T−1 and the new tokens' own slots, (S, 1), for the concatenated cache."""
+    """Give slots 0 … T−1 and the new tokens' own slots, (1, 1, S, 1), for the concatenated cache."""
     total = _length(subject, ATTENTION_MASK)
     new = _length(subject, INPUT_IDS)
     slots = _emit(subject, "Range", [integer(0), total, integer(1)], shape=[TOTAL])
     steps = _emit(subject, "Range", [integer(0), new, integer(1)], shape=[SEQUENCE])
     past = _emit(subject, "Sub", [total, new], shape=[])
     own = _emit(subject, "Add", [steps, past], shape=[SEQUENCE])
-    return slots, _emit(subject, "Unsqueeze", [own, integers(1)], shape=[SEQUENCE, 1])
+    return slots, _emit(subject, "Unsqueeze", [own, integers(0, 1, 3)], shape=[1, 1, SEQUENCE, 1])
 
 
 def _linear(subject: Subject, capacity: int) -> tuple[gs.Tensor, gs.Tensor]:

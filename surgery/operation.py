@@ -12,7 +12,6 @@ import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.digest import Digests, sha256_of
 from artifacts.errors import Problem, StageError
@@ -25,7 +24,7 @@ from artifacts.versions import versions
 from artifacts.writing import Writing
 from surgery.inventory import check_fused, check_onnx, check_raw, operators
 from surgery.options import SurgeryOptions
-from surgery.pipeline import FORMS, FUSE, operate
+from surgery.pipeline import FOR_TENSORRT, FORMS, FUSE, operate
 from surgery.subject import Subject
 from surgery.tables import constant, holder, rotary_tables
 
@@ -165,27 +164,20 @@ def _operate(
     wide = {name: tables[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
     for form, steps in FORMS.items():
         tell(form.file_name())
-        size = capacity if form.linear else None
-        patient = subject.copy(size)
-        passes = operate(patient, steps)
-        model = gs.export_onnx(patient.graph, do_type_check=False)
-        yield from _pair(model, config, form, size, wide, passes)
+        patient = subject.copy(capacity if form.linear else None)
+        yield from _pair(patient, form, operate(patient, steps), wide)
 
 
 def _pair(
-    model: onnx.ModelProto,
-    config: ModelConfig,
-    form: Form,
-    capacity: int | None,
-    wide: Mapping[str, onnx.TensorProto],
-    passes: Mapping[str, int],
+    patient: Subject, form: Form, passes: dict[str, int], wide: Mapping[str, onnx.TensorProto]
 ) -> Iterator[Graph]:
-    """Yield a graph and its FP32 twin."""
-    check_fused(model, config, form, twin=False, capacity=capacity)
-    yield Graph(form.file_name(), model, passes)
-    twin = fp32_twin(model, config, wide)
-    check_fused(twin, config, form, twin=True, capacity=capacity)
-    yield Graph(form.file_name(twin=True), twin, passes)
+    """Yield a graph and the FP32 twin of what it is before the last steps."""
+    twin = fp32_twin(gs.export_onnx(patient.graph, do_type_check=False), patient.config, wide)
+    last = operate(patient, FOR_TENSORRT)
+    model = gs.export_onnx(patient.graph, do_type_check=False)
+    for graph, of_twin, made in ((model, False, last | passes), (twin, True, passes)):
+        check_fused(graph, patient.config, form, twin=of_twin, capacity=patient.capacity)
+        yield Graph(form.file_name(twin=of_twin), graph, made)
 
 
 def _facts(graph: Graph) -> dict[str, Any]:

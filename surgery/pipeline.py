@@ -11,6 +11,7 @@ from artifacts.contract import Form
 from surgery.attention import ATTENTION
 from surgery.clean_up import CLEAN_UP, CleanUp
 from surgery.fusion import Pass
+from surgery.grouped_queries import GROUPED_QUERIES
 from surgery.logits import FP32_LOGITS, LAST_LOGITS
 from surgery.mask import MASK_OF_SLOTS
 from surgery.naming import NAMES
@@ -20,6 +21,7 @@ from surgery.rms_normalization import RMS_NORMALIZATION
 from surgery.rotary_embedding import ROTARY_EMBEDDING
 from surgery.subject import Subject
 from surgery.tensor_scatter import TENSOR_SCATTER
+from surgery.weight_axes import WEIGHT_AXES
 
 Steps = tuple[Pass[Any, Any] | CleanUp, ...]
 
@@ -40,6 +42,13 @@ FORMS: dict[Form, Steps] = {
     Form.MODEL_ALL: (MASK_OF_SLOTS, FP32_LOGITS, CLEAN_UP),
 }
 """What makes each form of the fused graph: 1 mask, 1 pair of logits; 2L TensorScatter in the linear one."""
+
+FOR_TENSORRT: Steps = (
+    GROUPED_QUERIES,  # L, where query heads share key heads
+    WEIGHT_AXES,  # 9L + 1, one more where the head is not tied
+    CLEAN_UP,
+)
+"""What the BF16 graph of every form gets after its FP32 twin was made of it."""
 
 
 def operate(subject: Subject, steps: Steps) -> dict[str, int]:

@@ -115,6 +115,8 @@ TRANSFORMER = (
          **TABLES),
     case("RMSNormalization", "FP32 statistics, weight in BF16: what Transformers computes",
          node("RMSNormalization", "x w", epsilon=1e-6), X, "x", w=bf16(4)),
+    case("RMSNormalization, weight of three axes", "one shuffle less: this is the form that we use",
+         node("RMSNormalization", "x w", epsilon=1e-6), X, "x", w=bf16(1, 1, 4)),
     case("TensorScatter", "the cache is updated in place; the indices become INT32",
          node("TensorScatter", "k u w", axis=2, mode="linear"), CACHE, "k u w"),
     case("Swish", "taken apart", node("Swish", "x"), X),
@@ -122,6 +124,8 @@ TRANSFORMER = (
 )  # fmt: skip
 WEIGHTS = (
     case("MatMul by a weight", "the weight becomes (1, K, N)", node("MatMul", "x w"), ROWS, w=bf16(64, 8)),
+    case("MatMul by a weight of three axes", "no layer for the weight: this is the form that we use",
+         node("MatMul", "x w"), ROWS, w=bf16(1, 64, 8)),
     case("MatMul by a transposed weight", "a view, then the product: a tied head stays one weight",
          [node("Transpose", "w", "wt", perm=[1, 0]), node("MatMul", "x wt")], ROWS, w=bf16(8, 64)),
     case("Cast of a weight (twin)", "FP32 arithmetic on BF16 bits",

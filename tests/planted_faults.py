@@ -230,25 +230,41 @@ def theta_of_the_class(edit: Editor) -> None:
     edit.tables(2e6**-steps, np.arange(edit.config.max_positions))
 
 
+def whole_heads(edit: Editor, q: str = "q_scaled") -> tuple[onnx.NodeProto, list[str]]:
+    """Give the node that makes layer 1's attention, to put another `Attention` in its place, and q, keys and values."""
+    path = "model.layers.1.self_attn"
+    names = (f"{path}.{q}", "present.1.key", "present.1.value")
+    return edit.maker(f"{path}.attention"), [edit.name(name) for name in names]
+
+
 def nonpad_instead_of_mask(edit: Editor) -> None:
     """Tell layer 1 how many slots are filled, by `nonpad_kv_seqlen`, instead of giving it a mask."""
-    node = edit.maker("model.layers.1.self_attn.attention")
+    node, heads = whole_heads(edit)
     axes = edit.constant("fault.axes", [1], np.int64)
     filled = edit.before(node, "ReduceSum", "attention_mask", axes, output="fault.filled", keepdims=0)
-    edit.replace(node, "Attention", *node.input[:3], "", "", "", filled, scale=1.0, is_causal=1)
+    edit.replace(node, "Attention", *heads, "", "", "", filled, scale=1.0, is_causal=1)
 
 
 def causal_instead_of_mask(edit: Editor) -> None:
     """Let layer 1 make its mask by `is_causal`."""
-    node = edit.maker("model.layers.1.self_attn.attention")
-    edit.replace(node, "Attention", *node.input[:3], scale=1.0, is_causal=1)
+    node, heads = whole_heads(edit)
+    edit.replace(node, "Attention", *heads, scale=1.0, is_causal=1)
+
+
+def rows_in_another_order(edit: Editor) -> None:
+    """Take the rows of layer 1's attention for query after query, each with all heads of a group."""
+    node, config = edit.maker("model.layers.1.self_attn.attention"), edit.config
+    axes = edit.constant(
+        "fault.axes", [0, config.num_key_value_heads, -1, config.group_size, config.head_dim], np.int64
+    )
+    split = edit.before(node, "Reshape", node.input[0], axes, output="fault.rows")
+    node.input[0] = edit.before(node, "Transpose", split, output="fault.turned", perm=[0, 1, 3, 2, 4])
 
 
 def scale_left_to_the_importer(edit: Editor) -> None:
     """Do not scale q of layer 1, but set `Attention.scale`."""
-    node = edit.maker("model.layers.1.self_attn.attention")
-    q = edit.name("model.layers.1.self_attn.q_proj/Transpose")
-    edit.replace(node, "Attention", q, *node.input[1:], scale=edit.config.scale)
+    node, heads = whole_heads(edit, "q_proj/Transpose")
+    edit.replace(node, "Attention", *heads, "attention_mask.slots", scale=edit.config.scale)
 
 
 def scores_off(edit: Editor) -> None:
@@ -414,6 +430,14 @@ FAULTS = (
         f"{LAYERS}.1.self_attn.attention",
         "scores are 0.99",
         scores_off,
+    ),
+    Fault(
+        "rows of grouped queries in another order",
+        "precision",
+        "the BF16 graph",
+        f"{LAYERS}.1.self_attn.attention",
+        "the fault is in this block of the BF16 graph",
+        rows_in_another_order,
     ),
     Fault(
         "positions in BF16",

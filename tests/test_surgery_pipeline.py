@@ -34,8 +34,12 @@ def load(folder: ModelFolder, form: Form, *, twin: bool = False) -> onnx.ModelPr
 def test_the_counts_of_the_design(folder: ModelFolder, form: Form) -> None:
     counts = operators(load(folder, form))
     assert (counts["Attention"], counts["RMSNormalization"], counts["RotaryEmbedding"]) == (3, 7, 4)
-    assert (counts["TensorScatter"], counts["Concat"]) == ((6, 0) if form.linear else (0, 6))
+    # One Concat more is the mask, for each query head of a group.
+    assert (counts["TensorScatter"], counts["Concat"]) == ((6, 1) if form.linear else (0, 7))
     assert counts == expected_operators(folder.config(), form)
+    assert operators(load(folder, form, twin=True))["Concat"] == counts["Concat"] - 1
+    names = [node.name for node in load(folder, form).graph.node]
+    assert len(names) == len(set(names))
     model = load(folder, form)
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 24)]
     assert sum(256 in tensor.dims for tensor in model.graph.initializer) == 1

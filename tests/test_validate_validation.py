@@ -1,6 +1,8 @@
 """The stage writes its report whole, knows when it is up to date, and its exit code is the verdict."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -139,6 +141,21 @@ def test_a_run_that_fails_leaves_the_earlier_report_and_no_work_folder(
         validate(folder.root, Options(tokens=4))
     assert (report.folder / "report.json").read_bytes() == before
     assert [path.name for path in (folder.root / "validate").iterdir()] == [report.folder.name]
+
+
+def test_only_a_full_or_closed_disk_is_called_one(folder: ModelFolder, runners_find: Find) -> None:
+    def fail_with(number: int) -> Callable[..., list[Findings]]:
+        def fail(*ignored: object) -> list[Findings]:
+            raise OSError(number, os.strerror(number))
+
+        return fail
+
+    runners_find(fail_with(errno.ENOSPC))
+    with pytest.raises(StageError, match="cannot be written"):
+        validate(folder.root, Options(tokens=5))
+    runners_find(fail_with(errno.ENOMEM))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
+        validate(folder.root, Options(tokens=5))
 
 
 def test_what_a_killed_run_left_is_swept_away(folder: ModelFolder, runners_find: Find) -> None:

@@ -15,7 +15,7 @@ from artifacts.digest import sha256_of
 from artifacts.errors import refuse
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
-from artifacts.writing import Writing, cannot_write
+from artifacts.writing import Writing, cannot_write, is_refusal_of_the_disk
 from validate.inputs import Inputs, open_inputs
 from validate.layers import ENGINE, NAMED
 from validate.prompt import DEFAULT_PROMPT
@@ -178,6 +178,8 @@ def _work_folder(parent: Path) -> Iterator[Path]:
     try:
         yield work
     except OSError as error:
-        raise cannot_write(parent, error) from error
+        if is_refusal_of_the_disk(error):
+            raise cannot_write(parent, error) from error
+        raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
