@@ -30,6 +30,8 @@ from artifacts.names import ATTENTION, O_PROJ, layer
 DOMAIN = "com.microsoft"
 ENDS, LAST, LONGEST = "cache.ends", "cache.last", "cache.longest"
 """INT32: tokens of each row after the step (B), one less (B), and the most of them (1)."""
+WIDTHS = 16
+"""What the operator wants head_dim to be a multiple of."""
 QKV_PROJ = "self_attn.qkv_proj"
 _ENDS_64, _NEW, _ONE, _AXIS = "cache.ends.int64", "cache.new", "cache.one", "cache.axis"
 
@@ -64,12 +66,20 @@ def group_query_attention(graph: onnx.GraphProto) -> None:
     """Fuse every layer; what is not used any more is left in the graph.
 
     Raises:
-        StageError: a layer's attention is made in another way than surgery makes it.
+        StageError: a layer's attention is made in another way than surgery makes it, or its heads are of no width that
+            the operator takes.
     """
     makers = {output: node for node in graph.node for output in node.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     cache = next(value for value in graph.input if value.name == past_name(0, KINDS[0]))
     width = cache.type.tensor_type.shape.dim[3].dim_value
+    if width % WIDTHS:
+        raise refuse(
+            "ONNX Runtime's CPU operator takes no heads of this width",
+            expected=f"head_dim a multiple of {WIDTHS}",
+            found=str(width),
+            remedy="run a plan (--plan)",
+        )
     count = len(graph.output) // len(KINDS)
     layers = {found.result: found for found in (_match(makers, constants, index, width) for index in range(count))}
     presents = {present_name(index, kind) for index in range(count) for kind in KINDS}

@@ -122,6 +122,17 @@ def test_attention_of_another_make_is_refused(folder: ModelFolder, tmp_path: Pat
         host_graph(path)
 
 
+def test_heads_of_a_width_that_the_operator_does_not_take_are_refused(folder: ModelFolder, tmp_path: Path) -> None:
+    model = onnx.load(folder.graph(Form.MODEL, twin=True), load_external_data=False)
+    next(value for value in model.graph.input if value.name == past_name(0, "key")).type.tensor_type.shape.dim[
+        3
+    ].dim_value = 24
+    path = tmp_path / "model_fp32.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(StageError, match=r"(?s)heads of this width.*multiple of 16.*24"):
+        host_graph(path)
+
+
 def test_a_stream_that_is_not_summed_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
     path = changed_graph(folder, tmp_path, layer(1, "residual"), "Sub")
     with pytest.raises(StageError, match=r"(?s)norms are in places of their own.*7 of 4 layers.*6"):
