@@ -7,7 +7,7 @@ linear cache, D head_dim, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -82,6 +82,7 @@ class ConcatenatedCache:
         self._fill = 0
         # Two sets take turns: what a step writes is what the next one reads.
         self._sets: list[list[Memory]] = [self._allocate(0), self._allocate(0)]
+        self._past = _cut(self._sets[0], 0)
         self._inputs = StepInputs(session, rows=1, chunk=chunk)
         self._mask = zeros(session.inputs[ATTENTION_MASK], (1, context))
         self._mask.host[:] = 1
@@ -94,6 +95,7 @@ class ConcatenatedCache:
         """Keep all or nothing: tokens in the middle of a tensor cannot be dropped where it lies."""
         if count < self._fill:
             self._fill = 0
+            self._past = _cut(self._sets[0], 0)
         return self._fill
 
     def extend(self, row: int, tokens: Sequence[int]) -> Logits:
@@ -101,18 +103,18 @@ class ConcatenatedCache:
         past, total = self._fill, self._fill + len(tokens)
         assert row == 0
         assert total <= self.context
-        read, write = self._sets
-        if write[0].shape[2] < total:
-            write = self._sets[1] = self._allocate(bucket(total, self.context))
+        if self._sets[1][0].shape[2] < total:
+            self._sets[1] = self._allocate(bucket(total, self.context))
+        present = _cut(self._sets[1], total)
         tensors = self._inputs.tensors(1, len(tokens))
         tensors[INPUT_IDS].host[0] = tokens
         tensors[POSITION_IDS].host[0] = np.arange(past, total)
         tensors[ATTENTION_MASK] = self._mask.shaped(1, total)
-        tensors.update(zip(self._names.keys(), _cut(read, past), strict=True))
-        tensors.update(zip(self._names.values(), _cut(write, total), strict=True))
+        tensors.update(zip(self._names.keys(), self._past, strict=True))
+        tensors.update(zip(self._names.values(), present, strict=True))
         self._session.bind(tensors).run()
         self._sets.reverse()
-        self._fill = total
+        self._past, self._fill = present, total
         logits: Logits = tensors[LOGITS].host[0, 0]
         return logits
 
@@ -120,12 +122,12 @@ class ConcatenatedCache:
         return [allocate(self._session, name, 1, slots) for name in self._names]
 
 
-def _cut(tensors: Sequence[Memory], slots: int) -> Iterator[Memory]:
-    """Yield the first slots of every layer's tensors, which all have one shape; every step cuts all of them twice."""
+def _cut(tensors: Sequence[Memory], slots: int) -> list[Memory]:
+    """Give the first slots of every layer's tensors, which all have one shape; every step cuts what it writes."""
     _, heads, most, width = tensors[0].shape
     assert slots <= most
     shape = (1, heads, slots, width)
-    return (Memory(dtype, shape, address, whole, owner) for dtype, _, address, whole, owner in tensors)
+    return [Memory(dtype, shape, address, whole, owner) for dtype, _, address, whole, owner in tensors]
 
 
 class StepInputs:

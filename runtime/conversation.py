@@ -84,7 +84,10 @@ class Conversation:
         """Stream the answer; what there was of it is kept even if the listener goes away."""
         prompt = self._prompt(turns)
         parser = OutputParser(
-            in_reasoning=prompt.in_reasoning, python_tools=self._tools.signatures, names=self._tools.names
+            in_reasoning=prompt.in_reasoning,
+            after_reasoning=prompt.after_reasoning,
+            python_tools=self._tools.signatures,
+            names=self._tools.names,
         )
         ids = self._tokenizer.encode(prompt.text, add_special_tokens=False)
         events: list[Event] = []

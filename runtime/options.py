@@ -116,7 +116,8 @@ def serve_options(given: argparse.Namespace) -> ServeOptions:
             problems.append(Problem(f"--{name.replace('_', '-')} is out of range", allowed, str(value)))
     if problems:
         raise StageError(problems)
-    return ServeOptions(given.slots, given.max_queue, given.chunk, given.api_key or os.environ.get(API_KEY))
+    key = given.api_key or os.environ.get(API_KEY)
+    return ServeOptions(given.slots, given.max_queue, given.chunk, key, given.host)
 
 
 def settings(given: argparse.Namespace, defaults: Defaults) -> Settings:

@@ -78,6 +78,7 @@ class OutputParser:
 
     Args:
         in_reasoning: the prompt has already opened `<think>`.
+        after_reasoning: the prompt ends with `</think>`; line breaks that come first belong to it.
         json_calls: read `<tool_call>`; without it the tag is content.
         python_tools: tools that may be called between `<code>` tags; without any, `<code>` is content.
         names: tools that may be called; a call of another is content. Without any, every name is taken.
@@ -87,6 +88,7 @@ class OutputParser:
         self,
         *,
         in_reasoning: bool = False,
+        after_reasoning: bool = False,
         json_calls: bool = True,
         python_tools: Signatures | None = None,
         names: Collection[str] = (),
@@ -97,6 +99,7 @@ class OutputParser:
         self._tags = [*([CALL] if json_calls else []), *([CODE] if self._signatures else [])]
         self._events: list[Event] = []
         self._text = ""
+        self._after_reasoning = after_reasoning
         self._strip = True  # whether line breaks that come now belong to the tag before them
         self._breaks = ""  # line breaks before the open tag of a call that may still turn out to be content
         self._tag = CALL
@@ -134,7 +137,7 @@ class OutputParser:
             return True
         if THINK.startswith(text):
             return False
-        self._step, self._strip = self._content, False
+        self._step, self._strip = self._content, self._after_reasoning
         return True
 
     def _reasoning(self) -> bool:

@@ -56,8 +56,8 @@ class Sampler:
         """
         if self._sampling.repetition_penalty != 1:
             logits = penalized(logits, self._seen, self._sampling.repetition_penalty)
-        token = int(np.argmax(logits))
-        if not np.isfinite(logits[token]):
+        token = int(logits.argmax())
+        if not math.isfinite(logits[token]):
             raise FloatingPointError(f"the largest logit is {logits[token]}: the model's output is not finite")
         if not self._sampling.greedy:
             ids, probabilities = candidates(logits, self._sampling)
@@ -91,7 +91,7 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], N
     with np.errstate(over="ignore"):
         scaled /= temperature
     # Only now is anything done in FP64, with the few tokens that can still be among the candidates.
-    near = np.flatnonzero(scaled >= _floor(sampling, len(scaled)))
+    near = (scaled >= _floor(sampling, len(scaled))).nonzero()[0]
     weights = np.exp(scaled[near].astype(np.float64))
     if sampling.top_p < 1:
         wanted = sampling.top_p * float(np.exp(scaled, out=scaled).sum(dtype=np.float64))
@@ -110,7 +110,7 @@ def _most_likely(logits: Logits, count: int) -> NDArray[np.int64]:
     if count > width:
         return np.flatnonzero(logits >= np.partition(logits, -count)[-count])
     maxima = logits[: COLUMN * width].reshape(COLUMN, width).max(axis=0)
-    near = np.flatnonzero(logits >= np.partition(maxima, -count)[-count])
+    near = (logits >= np.partition(maxima, -count)[-count]).nonzero()[0]
     values = logits[near]
     found: NDArray[np.int64] = near[values >= np.partition(values, -count)[-count]]
     return found
@@ -132,15 +132,15 @@ def _floor(sampling: Sampling, count: int) -> float:
 def _nucleus_edge(weights: NDArray[np.float64], wanted: float) -> float:
     """Give the least weight inside the smallest set of largest weights that sums to what is wanted."""
     descending = np.sort(weights)[::-1]
-    inside = int(np.searchsorted(np.cumsum(descending), wanted))
+    inside = int(descending.cumsum().searchsorted(wanted))
     return float(descending[min(inside, len(descending) - 1)])
 
 
 def _draw(probabilities: NDArray[np.float64], point: float) -> int:
     """Give the index whose share of [0, 1) holds `point`."""
-    cumulative = np.cumsum(probabilities)
+    cumulative = probabilities.cumsum()
     # The last sum may fall short of 1 by rounding; `point` is scaled to it so that no draw falls outside.
-    return int(np.searchsorted(cumulative, point * cumulative[-1], side="right").clip(max=len(probabilities) - 1))
+    return min(int(cumulative.searchsorted(point * cumulative[-1], side="right")), len(probabilities) - 1)
 
 
 def logprob(logits: Logits, token: int) -> TokenLogprob:

@@ -32,10 +32,12 @@ class Prompt:
     Attributes:
         text: what the model reads.
         in_reasoning: the prompt has already opened `<think>`.
+        after_reasoning: the prompt has closed it, and ends there.
     """
 
     text: str
     in_reasoning: bool = False
+    after_reasoning: bool = False
 
 
 class ChatTemplate:
@@ -87,7 +89,7 @@ class ChatTemplate:
         if problems:
             raise StageError(problems)
         opening = text[_common(text, self._apply(turns, given, add_generation_prompt=False)) :]
-        return Prompt(text, opening.rfind(THINK) > opening.rfind(END_THINK))
+        return Prompt(text, opening.rfind(THINK) > opening.rfind(END_THINK), opening.rstrip().endswith(END_THINK))
 
     @cached_property
     def variables(self) -> frozenset[str]:

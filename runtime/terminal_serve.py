@@ -13,8 +13,6 @@ from runtime import options
 from runtime.model import Model
 from runtime.terminal_generate import loaded
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 
 def serve(given: argparse.Namespace) -> int:
     """Serve the model at /v1 (OpenAI's API) and at / (a page to talk to it) until interrupted."""
@@ -26,13 +24,13 @@ def serve(given: argparse.Namespace) -> int:
     model.check_shared(serving.slots)
     if model.session.on_host:
         check_memory(model, serving.slots, psutil.virtual_memory().available)
-    with listen(given.host, given.port) as door, loaded(model), Service(model, serving) as service:
+    with listen(serving.host, given.port) as door, loaded(model), Service(model, serving) as service:
         stderr().print(
-            f"{service.name} at http://{given.host}:{given.port} (API under /v1): {serving.slots} slots of "
+            f"{service.name} at http://{serving.host}:{given.port} (API under /v1): {serving.slots} slots of "
             f"{model.context} tokens, {serving.max_queue} may wait. Ctrl-C ends it.",
             soft_wrap=True,
         )
-        if serving.api_key is None and given.host not in LOOPBACK:
+        if serving.api_key is None and not serving.for_this_machine:
             stderr().print("caution: other machines can use it, and it wants no key (--api-key)")
         serve_until_a_signal(service, door)
     return DONE

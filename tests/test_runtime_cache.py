@@ -8,15 +8,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
-import onnx
 import pytest
 from numpy.typing import NDArray
 
-from artifacts.contract import ATTENTION_MASK, Form
+from artifacts.contract import Form
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from runtime.cache import Cache, ConcatenatedCache, bucket, open_cache
-from runtime.free_capacity import with_free_capacity
 from runtime.linear_cache import LinearCache
 from runtime.memory import Memory
 from runtime.onnxruntime_binding import BindableOnnxRuntimeSession
@@ -188,23 +186,6 @@ def test_buckets_leave_few_slots_empty_and_end_at_the_context() -> None:
     assert [bucket(tokens, 1000) for tokens in (1, 64, 65, 512, 513, 1000)] == [64, 64, 128, 512, 576, 1000]
     assert (bucket(5, 100), bucket(70, 100)) == (64, 100)
     assert [bucket(tokens, 65536) for tokens in (2048, 4097, 40000)] == [2048, 4608, 44928]
-
-
-def test_the_capacity_is_taken_out_of_the_shapes_and_out_of_the_mask(tmp_path: Path) -> None:
-    folder = write_small_model(tmp_path / "small")
-    graph = onnx.load_model_from_string(with_free_capacity(folder.graph(Form.MODEL_LINEAR, twin=True))).graph
-    dims = [value.type.tensor_type.shape.dim for value in [*graph.input, *graph.output]]
-    assert not any(dim.dim_value == CAPACITY for axes in dims for dim in axes)
-    assert sum(node.op_type == "Shape" and node.input[0] == ATTENTION_MASK for node in graph.node) == 1
-
-
-def test_a_mask_of_another_make_is_refused(tmp_path: Path) -> None:
-    path = write_small_model(tmp_path / "small").graph(Form.MODEL_LINEAR, twin=True)
-    model = onnx.load(path, load_external_data=False)
-    next(node for node in model.graph.node if node.output[0] == "mask/slots").input[1] = "scalar.1"
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(StageError, match="mask in a way of its own"):
-        with_free_capacity(path)
 
 
 def test_what_surgery_made_runs_in_both_forms_and_grows(fused: ModelFolder) -> None:

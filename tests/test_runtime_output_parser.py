@@ -25,6 +25,7 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join) | st.text(max
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"in_reasoning": True},
+    {"after_reasoning": True},
     {"python_tools": TOOLS},
     {"json_calls": False},
     {"names": ["g"]},
@@ -118,6 +119,13 @@ def test_thoughts_that_never_end_are_thoughts() -> None:
 
 def test_a_prompt_that_opened_the_thoughts() -> None:
     assert parse(["\nso</think>yes"], in_reasoning=True) == Parsed("so", "yes", ())
+
+
+@pytest.mark.parametrize("cut", [["\n\nyes\n"], ["\n", "\nyes", "\n"]])
+def test_line_breaks_after_the_prompts_own_closing_tag_belong_to_it(cut: list[str]) -> None:
+    assert parse(cut, after_reasoning=True) == Parsed("", "yes\n", ())
+    assert parse(cut) == Parsed("", "\n\nyes\n", ())
+    assert parse(["\n<think>so</think>\nyes"], after_reasoning=True) == Parsed("so", "yes", ())
 
 
 def test_code_is_content_where_no_python_tools_are() -> None:

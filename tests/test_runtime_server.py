@@ -309,6 +309,7 @@ def test_a_full_queue_says_when_to_try_again(model: Model) -> None:
         with pytest.raises(openai.RateLimitError, match="too many texts are waiting: 1 of at most 1") as error:
             client.completions.create(model="small", prompt="Tell", max_tokens=5)
         assert error.value.response.headers["retry-after"] == "2"
+        assert (error.value.type, error.value.code) == ("requests", "rate_limit_exceeded")
         for stream in streams:
             stream.close()
 
@@ -328,11 +329,37 @@ def test_a_key_is_wanted_where_there_is_one(model: Model) -> None:
             if good:
                 assert client.models.list().data
             else:
-                with pytest.raises(openai.AuthenticationError, match="wants its API key"):
+                with pytest.raises(openai.AuthenticationError, match="wants its API key") as error:
                     client.models.list()
+                assert (error.value.type, error.value.code) == ("invalid_request_error", "invalid_api_key")
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert httpx.get(f"{running.url}/").status_code == 200
         assert httpx.get(f"{running.url}/metrics").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("127.0.0.1", 200), ("localhost:8000", 200), ("LOCALHOST", 200), ("[::1]:8000", 200)),
+        *(("evil.example", 421), ("evil.example:8000", 421), ("localhost.evil.example", 421), ("[::1", 421), ("", 421)),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/v1/models"])
+def test_a_name_that_another_site_gave_this_machine_is_refused(
+    server: Running, host: str, status: int, path: str
+) -> None:
+    response = httpx.get(server.url + path, headers={"Host": host})
+    assert response.status_code == status, response.text
+    if status == 421:
+        assert "answers to 127.0.0.1, ::1, localhost" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("host", "own"), [("0.0.0.0", False), ("192.168.1.5", False), ("127.0.0.2", True)])
+def test_a_server_for_other_machines_answers_to_any_name(model: Model, host: str, own: bool) -> None:
+    with serving(model, ServeOptions(slots=1, host=host)) as running:
+        found = httpx.get(f"{running.url}/health", headers={"Host": "box.local"})
+        assert found.status_code == (421 if own else 200)
+        assert httpx.get(f"{running.url}/health", headers={"Host": f"{host}:80"}).status_code == 200
 
 
 def test_health_metrics_and_page(server: Running) -> None:

@@ -70,6 +70,8 @@ def reason(response: httpx.Response) -> str:
         ({"messages": [HELLO], "n": 0}, "n: "),
         ({"messages": [HELLO], "n": 1000}, "n: "),
         ({"messages": [HELLO], "top_logprobs": 1000, "logprobs": True}, "top_logprobs"),
+        ({"messages": [HELLO], "top_logprobs": 3}, "top_logprobs: .*needs logprobs to be true"),
+        ({"messages": [HELLO], "top_logprobs": 3, "logprobs": False}, "top_logprobs: .*needs logprobs to be true"),
         ({"messages": [HELLO], "presence_penalty": 1}, "presence_penalty"),
         ({"messages": [HELLO], "logit_bias": {"5": 1}}, "logit_bias"),
         ({"messages": [HELLO], "response_format": {"type": "json_object"}}, "response_format"),

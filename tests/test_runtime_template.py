@@ -73,7 +73,7 @@ def test_a_prompt_is_the_templates_own() -> None:
 def test_thinking_follows_the_templates_rule(flag: str, keyword: bool | None, thinks: bool) -> None:
     prompt = render([system(f"Be brief. {flag}"), user()], thinking=keyword)
     assert prompt.text.endswith("<|im_start|>assistant\n" if thinks else "<think>\n\n</think>\n")
-    assert not prompt.in_reasoning
+    assert (prompt.in_reasoning, prompt.after_reasoning) == (False, not thinks)
 
 
 def test_a_template_that_opens_the_thoughts_itself() -> None:

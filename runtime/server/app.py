@@ -34,9 +34,7 @@ def create_app(service: Service) -> Gate:
     _add_pages(app, service)
     _add_completions(app, service)
     paths = {getattr(route, "path", "") for route in app.routes}
-    return Gate(
-        app, service.options.api_key, service.metrics, known_path=lambda path: path if path in paths else "other"
-    )
+    return Gate(app, service.options, service.metrics, known_path=lambda path: path if path in paths else "other")
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:

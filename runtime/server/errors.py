@@ -8,6 +8,9 @@ from starlette.responses import JSONResponse
 
 from artifacts.errors import StageError
 
+KINDS = {401: ("invalid_request_error", "invalid_api_key"), 429: ("requests", "rate_limit_exceeded")}
+"""Type and code of the errors that OpenAI's API tells apart by more than their status."""
+
 
 class ApiError(Exception):
     """A request is answered with an error.
@@ -32,8 +35,9 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """Give the error object."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}
+        usual = ("invalid_request_error" if self.status < 500 else "server_error", None)
+        kind, code = KINDS.get(self.status, usual)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}
 
     def response(self) -> JSONResponse:
         """Give the whole answer."""

@@ -1,4 +1,4 @@
-"""What every request passes first: the key, the kind and size of the body, and the count of answers.
+"""What every request passes first: the host, the key, the kind and size of the body, and the count of answers.
 
 Plain ASGI, not Starlette's middleware class, which would hide from the routes that a client went away.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runtime.serve_options import ServeOptions
 from runtime.server.errors import ApiError
 from runtime.server.metrics import Metrics
 
 LARGEST_BODY = 2 << 20
 """Bytes; a context of 65,536 tokens is some 300 KB of text."""
+
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine; a browser tells the name that its user, or another site's page, has called."""
 
 OPEN_PATHS = ("/", "/health")
 """Paths that need no key: neither runs the model."""
@@ -25,13 +30,14 @@ class Gate:
 
     Args:
         app: the application behind it.
-        api_key: the key that requests must bear, if any.
+        options: the key that requests must bear, if any, and the host that the server listens at.
         metrics: where answers are counted.
         known_path: gives the path under which a request is counted, so that invented ones do not fill the memory.
     """
 
-    def __init__(self, app: ASGIApp, api_key: str | None, metrics: Metrics, known_path: Callable[[str], str]) -> None:
-        self._app, self._api_key, self._metrics, self._known_path = app, api_key, metrics, known_path
+    def __init__(self, app: ASGIApp, options: ServeOptions, metrics: Metrics, known_path: Callable[[str], str]) -> None:
+        self._app, self._api_key, self._metrics, self._known_path = app, options.api_key, metrics, known_path
+        self._hosts = {*THIS_MACHINE, options.host} if options.for_this_machine else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or pass on one request."""
@@ -56,6 +62,9 @@ class Gate:
     def _judge_head(self, scope: Scope) -> None:
         """Refuse a request by its head alone."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        # Another site may let its own name mean this machine (DNS rebinding); its pages could then read answers.
+        if self._hosts is not None and _name(headers.get("host", "localhost")) not in self._hosts:
+            raise ApiError(421, f"this server answers to {', '.join(sorted(self._hosts))}, not {headers['host']!r}")
         given = headers.get("authorization", "").removeprefix("Bearer ")
         wanted = given if self._api_key is None or scope["path"] in OPEN_PATHS else self._api_key
         # Compared in constant time, so that its beginning cannot be guessed by the clock.
@@ -67,6 +76,14 @@ class Gate:
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > LARGEST_BODY:
             raise _too_large()
+
+
+def _name(host: str) -> str:
+    """Give the name in a Host header, without port and brackets; "" if there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 async def _body(receive: Receive) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from runtime.server.errors import ApiError
 from runtime.settings import Settings
@@ -126,6 +126,14 @@ class ChatRequest(Common):
     response_format: ResponseFormat | None = None
     metadata: dict[str, str] | None = None
     store: Literal[False] | None = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _wants_logprobs(cls, count: int | None, before: ValidationInfo) -> int | None:
+        """Refuse a number of what is not asked for."""
+        if count and not before.data.get("logprobs"):
+            raise ValueError("needs logprobs to be true")
+        return count
 
     @property
     def most_tokens(self) -> int | None:

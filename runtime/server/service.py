@@ -39,6 +39,7 @@ class Reading:
         forced: text that the prompt already says for the model, and that belongs to the answer; where there is some,
             the answer ends with its call.
         in_reasoning: the prompt has opened `<think>`, and left it open.
+        after_reasoning: the prompt ends with `</think>`.
         tools: what may be called.
         calls: whether calls are read at all.
         names: tools that may be called; without any, whatever the model calls.
@@ -47,6 +48,7 @@ class Reading:
     prompt: Sequence[int]
     forced: str
     in_reasoning: bool
+    after_reasoning: bool
     tools: Tools
     calls: bool
     names: Sequence[str] = ()
@@ -55,7 +57,11 @@ class Reading:
         """Give a parser of one answer; what was forced is to be fed first."""
         signatures = self.tools.signatures if self.calls else {}
         return OutputParser(
-            in_reasoning=self.in_reasoning, json_calls=self.calls, python_tools=signatures, names=self.names
+            in_reasoning=self.in_reasoning,
+            after_reasoning=self.after_reasoning,
+            json_calls=self.calls,
+            python_tools=signatures,
+            names=self.names,
         )
 
 
@@ -150,7 +156,8 @@ class Service:
             in_reasoning, text = False, f"{text}\n{END_THINK}\n\n"
         calls = request.tool_choice != "none"
         names = callable_names(request, tools)
-        return Reading(self._encode(text + forced, False), forced, in_reasoning, tools, calls, names)
+        ids = self._encode(text + forced, False)
+        return Reading(ids, forced, in_reasoning, prompt.after_reasoning, tools, calls, names)
 
     def _encode(self, text: str, special: bool) -> list[int]:
         with self._tokenizing:
