@@ -107,7 +107,7 @@ def _match(makers: Makers, constants: Mapping[str, TensorProto], index: int, wid
     products = (q[-1], k[-1], v[-1])
     weights = [_back(makers, product.input[1], "Cast")[0].input[0] for product in products]
     heads = (constants[weights[0]].dims[1] // width, constants[weights[1]].dims[1] // width)
-    scale = float(numpy_helper.to_array(constants[scaled.input[1]]))
+    scale = numpy_helper.to_array(constants[scaled.input[1]]).item()
     return Layer(index, products, weights, heads, q[0] if rotates else None, scale, result)
 
 
