@@ -16,6 +16,7 @@ from typing import Any, Literal
 from artifacts.config import ModelConfig, read_raw
 from artifacts.digest import Digests
 from artifacts.errors import refuse
+from artifacts.exam import EXAM
 from artifacts.random_model import PREFIX, SEED, RandomWeights, preset_config
 from artifacts.weights import SafetensorsWeights, Weights, weight_files
 
@@ -35,8 +36,9 @@ COMPANIONS = (
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    EXAM,
 )
-"""Files that go along with the weights, as Transformers names them."""
+"""Files that go along with the weights, as Transformers names them, and the exam where there is one."""
 
 
 @dataclass(frozen=True)

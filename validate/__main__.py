@@ -30,8 +30,10 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help=f"evaluate TensorRT's networks through every scenario at any size, not only below {LARGE:,} parameters",
     )
+    parser.add_argument("--text", type=Path, help="measure the perplexity of this file, for any model with a tokenizer")
     given = parser.parse_args(arguments)
-    report = validate(given.model, Options(given.prompt, given.tokens, given.layers, given.thorough))
+    options = Options(given.prompt, given.tokens, given.layers, given.thorough, given.text)
+    report = validate(given.model, options)
 
     from validate.table import show
 

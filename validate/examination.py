@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from runtime.session import Session
 from validate import certificate, greedy
 from validate.cache import capacity
 from validate.comparison import TOLERANCE, Tally
+from validate.exam import Paper, judge_answers, judge_perplexity, sit
 from validate.findings import Check, Findings, Noise, abridged
 from validate.play import play
 from validate.reference import Reference
@@ -21,7 +22,7 @@ from validate.scenarios import LONG, SHORT, Passage, Scenario, in_one_call, pass
 
 PAD_TOLERANCE = 1e-6
 """Limit of the difference that the pad token makes; measured: none at all, 0.0, in every graph."""
-CONTINUATION = "continuation"
+CONTINUATION, ANSWERS, PERPLEXITY = "continuation", "exam", "perplexity"
 
 Progress = Callable[[int, int], None]
 
@@ -38,12 +39,14 @@ class Examination:
         prompt: token ids of the prompt that is continued.
         tokens: how many tokens are chosen.
         reference: where the reference's results lie; the reference itself writes them.
+        paper: the exam's questions and a text; empty where the model has none.
     """
 
     config: ModelConfig
     prompt: tuple[int, ...]
     tokens: int
     reference: Reference
+    paper: Paper = field(default_factory=Paper)
 
     @property
     def layers(self) -> int:
@@ -83,6 +86,8 @@ class Examination:
         progress(len(asked) + 1, len(asked) + 2)
         if runner.role is not Role.REFERENCE:
             self._continue(runner, session, findings)
+        if self.paper != Paper():
+            self._answer(runner, session, findings)
         progress(len(asked) + 2, len(asked) + 2)
         return findings
 
@@ -156,6 +161,19 @@ class Examination:
         findings.checks.append(
             Check(CONTINUATION, tally.tensors, tally.elements, worst, None, tally.tolerance, problems)
         )
+
+    def _answer(self, runner: Runner, session: Session, findings: Findings) -> None:
+        """Answer the exam and read its text; BF16 is measured, not judged."""
+        findings.sheet = sit(session, self.paper, self.layers)
+        if runner.role is Role.REFERENCE:
+            self.reference.write_sheet(findings.sheet)
+        reference = self.reference.read_sheet()
+        judged = runner.role is Role.JUDGED
+        wrong = judge_answers(findings.sheet, reference, self.paper) if judged else []
+        findings.checks.append(Check(ANSWERS, len(findings.sheet.answers), 0, problems=abridged(wrong)))
+        if findings.sheet.perplexity is not None:
+            wrong = judge_perplexity(findings.sheet, reference) if judged else []
+            findings.checks.append(Check(PERPLEXITY, 1, 0, problems=abridged(wrong)))
 
 
 def check_signature(config: ModelConfig, form: Form, session: Session, *, twin: bool) -> Check:

@@ -8,6 +8,7 @@ from typing import Any
 
 from validate.certificate import Movement
 from validate.comparison import Tally
+from validate.exam import Sheet
 from validate.greedy import Continuation
 
 SHOWN = 12
@@ -76,6 +77,7 @@ class Findings:
     """All that was found out about one runner.
 
     Attributes:
+        sheet: what it made of the exam; nothing where there is none.
         left_out: scenarios that do not fit this model or graph, and why.
         seconds: of loading and of running.
         peak_bytes: largest resident memory of the runner's process, weights that it maps included.
@@ -87,6 +89,7 @@ class Findings:
     movements: tuple[Movement, ...] = ()
     continuation: Continuation = field(default_factory=Continuation)
     noise: Noise | None = None
+    sheet: Sheet | None = None
     left_out: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
@@ -105,6 +108,7 @@ class Findings:
         raw["continuation"]["gaps"] = [_number(gap) for gap in self.continuation.gaps]
         if self.noise is not None:
             raw["noise"] = {name: _number(value) for name, value in asdict(self.noise).items()}
+        raw["sheet"] = None if self.sheet is None else self.sheet.to_json()
         for check in raw["checks"]:
             check |= {"logits": _number(check["logits"]), "cache": _number(check["cache"])}
         return raw
@@ -133,6 +137,7 @@ class Findings:
             "noise": Noise(*(float(raw["noise"][name]) for name in ("largest", "rms", "magnitude")))
             if raw["noise"]
             else None,
+            "sheet": Sheet.from_json(raw["sheet"]) if raw["sheet"] else None,
         }
         return cls(**{**raw, **rest})
 

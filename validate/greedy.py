@@ -39,7 +39,15 @@ class Continuation:
         return token
 
 
-def steps(session: Session, prompt: Sequence[int], count: int, layers: int, chosen: Continuation) -> Iterator[Array]:
+def steps(
+    session: Session,
+    prompt: Sequence[int],
+    count: int,
+    layers: int,
+    chosen: Continuation,
+    *,
+    end: int | None = None,
+) -> Iterator[Array]:
     """Continue a prompt greedily.
 
     Args:
@@ -48,6 +56,7 @@ def steps(session: Session, prompt: Sequence[int], count: int, layers: int, chos
         count: how many tokens to choose.
         layers: layers of the model.
         chosen: takes each step's choice.
+        end: a token after which nothing more is chosen.
 
     Yields:
         The logits (V,) of each step, before its choice is made. It ends early if the outputs do not allow another
@@ -65,6 +74,8 @@ def steps(session: Session, prompt: Sequence[int], count: int, layers: int, chos
         yield logits
         done = len(tokens)
         tokens.append(chosen.choose(logits))
+        if tokens[-1] == end:
+            return
 
 
 def near_ties(reference: Continuation, noise: float) -> list[int]:

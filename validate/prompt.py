@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,30 @@ class Reader:
 
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether text can be spelled at all."""
+        return self._tokenizer is not None
+
+    @property
+    def end_of_turn(self) -> int:
+        """The id that ends the assistant's turn."""
+        return int(self._tokenizer.eos_token_id)
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        """Give the ids of a text as it stands."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def turn(
+        self, messages: Sequence[Mapping[str, str]], *, thinks: bool, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        """Give the ids of a conversation, up to where the assistant's turn begins."""
+        more = {"xml_tools": list(tools)} if tools else {}
+        rendered = self._tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=False, enable_thinking=thinks, **more
+        )
+        return self.spell(rendered)
+
     def encode(self, text: str) -> Prompt:
         """Give the prompt for a text, as a user's message where there is a chat template."""
         if self._tokenizer is None:
@@ -52,7 +76,7 @@ class Reader:
             return Prompt(tuple(self._tokenizer(text)["input_ids"]), text)
         message = [{"role": "user", "content": text}]
         rendered = self._tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-        return Prompt(tuple(self._tokenizer(rendered, add_special_tokens=False)["input_ids"]), text)
+        return Prompt(self.spell(rendered), text)
 
     def decode(self, tokens: Sequence[int]) -> str | None:
         """Give the text of a continuation up to the first token that ends it; nothing without a tokenizer."""

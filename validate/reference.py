@@ -14,10 +14,11 @@ import numpy as np
 
 from artifacts.contract import LOGITS
 from runtime.session import Array
+from validate.exam import Sheet
 from validate.greedy import Continuation
 from validate.play import Answer
 
-CHOSEN = "chosen.json"
+CHOSEN, SHEET = "chosen.json", "sheet.json"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Reference:
     def read_continuation(self) -> Continuation:
         """Give what the reference chose."""
         return Continuation(**json.loads((self.folder / CHOSEN).read_text(encoding="utf-8")))
+
+    def write_sheet(self, sheet: Sheet) -> None:
+        """Keep what the reference made of the exam."""
+        (self.folder / SHEET).write_text(json.dumps(sheet.to_json()), encoding="utf-8")
+
+    def read_sheet(self) -> Sheet:
+        """Give what the reference made of the exam."""
+        return Sheet.from_json(json.loads((self.folder / SHEET).read_text(encoding="utf-8")))
 
     def expected(self, answer: Answer) -> dict[str, Array]:
         """Give the part of a passage that one row of one call must be equal to."""

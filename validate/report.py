@@ -10,6 +10,7 @@ from typing import Any
 
 from artifacts.errors import refuse
 from validate import greedy
+from validate.exam import Paper
 from validate.findings import Findings, Noise
 from validate.layers import ENGINE, LayerFindings
 from validate.plans import PlanState
@@ -29,6 +30,7 @@ class Report:
         layers: what the comparison layer by layer found; nothing if it was not made.
         folder: the report's folder, `OUT/<model>/validate/<target>/`.
         left_out: runners that were not run, and why.
+        paper: the exam's questions and the text, which each runner's findings have the answers to.
         up_to_date: whether an earlier run had found all this already.
     """
 
@@ -42,6 +44,7 @@ class Report:
     folder: Path
     layers: LayerFindings | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    paper: Paper = field(default_factory=Paper)
     up_to_date: bool = field(default=False, compare=False)
 
     @property
@@ -115,6 +118,7 @@ class Report:
             "texts": dict(self.texts),
             "near_ties": self.near_ties,
             "left_out": dict(self.left_out),
+            "paper": self.paper.to_json(),
             "runners": [found.to_json() for found in self.findings],
             "layers": None if self.layers is None else self.layers.to_json(),
             "plans": [{"target": plan.target, "problems": plan.problems} for plan in self.plans],
@@ -140,6 +144,7 @@ class Report:
             folder,
             layers=None if raw["layers"] is None else LayerFindings.from_json(raw["layers"]),
             left_out=raw["left_out"],
+            paper=Paper.from_json(raw["paper"]),
             up_to_date=True,
         )
 

@@ -69,6 +69,7 @@ RUNNERS = (
     Runner(f"{LABEL}: model_fp32", Role.JUDGED, Form.MODEL, network=True),
     Runner(f"{LABEL}: model_linear_fp32", Role.JUDGED, Form.MODEL_LINEAR, network=True),
     Runner(f"{LABEL}: model", Role.NOISE, Form.MODEL, bytes_per_parameter=2, network=True),
+    Runner(f"{LABEL}: model_all", Role.NOISE, Form.MODEL_ALL, bytes_per_parameter=2, network=True),
     Runner(f"{LABEL}: model_linear", Role.NOISE, Form.MODEL_LINEAR, bytes_per_parameter=2, network=True),
 )
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from validate.certificate import SHIFT
 from validate.comparison import TOLERANCE
+from validate.exam.table import show_exam
 from validate.findings import Check, Findings
 from validate.layers.table import show_layers
 from validate.report import PAGE, REPORT, Report, subjects
@@ -23,6 +24,7 @@ def show(report: Report, console: Console) -> None:
     console.print(_differences(report))
     console.print(_certificate(report))
     _continuation(report, console)
+    show_exam(report.paper, report.findings, console)
     console.print(_summary(report))
     for name, reason in report.left_out.items():
         console.print(f"left out: {name}: {reason}", markup=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from artifacts.backend import Backend
 from artifacts.command import stderr
@@ -16,6 +18,7 @@ from artifacts.errors import refuse
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import versions
 from artifacts.writing import Writing, cannot_write, is_refusal_of_the_disk
+from validate.exam import read_text
 from validate.inputs import Inputs, open_inputs
 from validate.layers import ENGINE, NAMED
 from validate.prompt import DEFAULT_PROMPT
@@ -37,12 +40,14 @@ class Options:
         tokens: how many tokens it is continued by.
         layers: what is compared layer by layer: `named`, `all`, layers such as `3,7`, or tensors by name.
         thorough: evaluate TensorRT's networks through every scenario at any size.
+        text: a file whose perplexity is measured, instead of the text of the checkpoint's exam.
     """
 
     prompt: str = DEFAULT_PROMPT
     tokens: int = 32
     layers: str = NAMED
     thorough: bool = False
+    text: Path | None = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -50,6 +55,15 @@ class Options:
             raise refuse("there is nothing to continue", expected="at least 1 token", found=found, remedy="--tokens 32")
         if not self.prompt:
             raise refuse("the prompt is empty", expected="a text", found="--prompt ''", remedy="give a --prompt")
+
+    def record(self) -> dict[str, Any]:
+        """Give plain JSON values; of the text its digest, which says whether it is the same still.
+
+        Raises:
+            StageError: the text cannot be read.
+        """
+        digest = None if self.text is None else hashlib.sha256(read_text(self.text).encode()).hexdigest()
+        return {**asdict(self), "text": digest}
 
 
 def validate(root: Path, options: Options | None = None) -> Report:
@@ -68,11 +82,12 @@ def validate(root: Path, options: Options | None = None) -> Report:
     from validate.layers.engine import shown_by
 
     options = options or Options()
+    record = options.record()
     inputs = open_inputs(root)
     tools = {**versions(*TOOLS), SHOWN_BY: shown_by()}
     target = target_name(tools)
     place = inputs.folder.target("validate", target)
-    earlier = _earlier(inputs, place, options, tools)
+    earlier = _earlier(inputs, place, record, tools)
     if earlier is not None:
         return earlier
     with _work_folder(place.parent) as work:
@@ -84,7 +99,7 @@ def validate(root: Path, options: Options | None = None) -> Report:
         outputs[inputs.folder.relative(place / REPORT)] = written
         tensors, elements = report.compared
         facts = {"verdict": "yes" if report.verdict else "no", "tensors": tensors, "elements": elements}
-        manifest = Manifest("validate", asdict(options), inputs.identity, inputs.records, outputs, tools, facts)
+        manifest = Manifest("validate", record, inputs.identity, inputs.records, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
     inputs.digests.remember(place / REPORT, written.sha256)
     return report
@@ -106,7 +121,7 @@ def _write_page(inputs: Inputs, report: Report, tools: dict[str, str]) -> dict[s
     return {inputs.folder.relative(path): FileRecord.of(path, inputs.digests) for path in write_page(report, tools)}
 
 
-def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str]) -> Report | None:
+def _earlier(inputs: Inputs, place: Path, record: dict[str, Any], tools: dict[str, str]) -> Report | None:
     """Give the report of an earlier run on the very same inputs, if there is one."""
     if not (place / MANIFEST).is_file():
         return None
@@ -114,7 +129,7 @@ def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str
     current = manifest.is_current(
         inputs.folder.root,
         inputs.digests,
-        options=asdict(options),
+        options=record,
         checkpoint=inputs.identity,
         inputs=inputs.records,
         tools=tools,
@@ -124,6 +139,7 @@ def _earlier(inputs: Inputs, place: Path, options: Options, tools: dict[str, str
 
 def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Report:
     """Run every runner and put what they found together."""
+    from validate.exam import paper
     from validate.layers.compare import Graphs, asked_parts
     from validate.plans import look
     from validate.prompt import Reader
@@ -134,19 +150,15 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
     asked_parts(inputs.config, Graphs.of(inputs.folder), options.layers)
     reader = Reader(inputs.folder.onnx, inputs.config)
     prompt = reader.encode(options.prompt)
-    needed = len(prompt.ids) + options.tokens
-    if needed > inputs.config.max_positions:
-        raise refuse(
-            "the prompt and its continuation are longer than the model's positions",
-            expected=f"at most {inputs.config.max_positions} tokens",
-            found=f"{len(prompt.ids)} + {options.tokens}",
-            remedy="a shorter --prompt, or fewer --tokens",
-        )
+    _check_length(len(prompt.ids), options.tokens, inputs.config.max_positions)
+    asked = paper(inputs.folder.onnx, inputs.config, reader, options.text)
     unwanted = left_out(inputs.config, thorough=options.thorough)
     identity, brief = dict(inputs.identity), bool(unwanted)
-    order = Order(work, inputs.folder.root, identity, prompt.ids, options.tokens, options.layers, brief)
+    order = Order(work, inputs.folder.root, identity, prompt.ids, options.tokens, options.layers, brief, asked)
     order.write()
     findings = run_all(order, inputs.config, stderr(), unwanted)
+    for sheet in filter(None, (found.sheet for found in findings)):
+        sheet.texts = [reader.decode(one.tokens if one else ()) or "" for one in sheet.answers]
     layers = run_layers(order, inputs.config, stderr())
     texts = {found.runner: reader.decode(found.continuation.tokens) for found in findings}
     return Report(
@@ -160,7 +172,19 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         inputs.folder.target("validate", target),
         layers,
         unwanted,
+        asked,
     )
+
+
+def _check_length(prompt: int, tokens: int, positions: int) -> None:
+    """Insist that a prompt and its continuation have a position for each token."""
+    if prompt + tokens > positions:
+        raise refuse(
+            "the prompt and its continuation are longer than the model's positions",
+            expected=f"at most {positions} tokens",
+            found=f"{prompt} + {tokens}",
+            remedy="a shorter --prompt, or fewer --tokens",
+        )
 
 
 @contextmanager

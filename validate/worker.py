@@ -15,13 +15,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from artifacts.checkpoint import Checkpoint
 from artifacts.command import DONE, run
 from artifacts.layout import ModelFolder
+from validate.exam import Paper
 from validate.examination import Examination
 from validate.layers import NAMED
 from validate.reference import Reference
@@ -46,6 +47,7 @@ class Order:
         tokens: how many tokens continue it.
         layers: which tensors are compared layer by layer (see `validate.layers.compare`).
         brief: whether the comparison layer by layer leaves out what costs a large model minutes.
+        paper: the exam's questions and a text.
     """
 
     folder: Path
@@ -55,6 +57,7 @@ class Order:
     tokens: int
     layers: str = NAMED
     brief: bool = False
+    paper: Paper = field(default_factory=Paper)
 
     @property
     def path(self) -> Path:
@@ -68,15 +71,15 @@ class Order:
     def write(self) -> None:
         """Write the order's file."""
         raw = {"root": str(self.root), "checkpoint": self.checkpoint, "prompt": self.prompt, "tokens": self.tokens}
-        raw |= {"layers": self.layers, "brief": self.brief}
+        raw |= {"layers": self.layers, "brief": self.brief, "paper": self.paper.to_json()}
         self.path.write_text(json.dumps(raw), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Order:
         """Read an order's file."""
         raw = json.loads(path.read_text(encoding="utf-8"))
-        root, prompt = Path(raw["root"]), tuple(raw["prompt"])
-        return cls(path.parent, root, raw["checkpoint"], prompt, raw["tokens"], raw["layers"], raw["brief"])
+        root, prompt, paper = Path(raw["root"]), tuple(raw["prompt"]), Paper.from_json(raw["paper"])
+        return cls(path.parent, root, raw["checkpoint"], prompt, raw["tokens"], raw["layers"], raw["brief"], paper)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
         return compare_layers(order)
     runner = next(runner for runner in RUNNERS if runner.name == arguments[1])
     folder = ModelFolder(order.root)
-    examination = Examination(folder.config(), order.prompt, order.tokens, Reference(order.folder))
+    examination = Examination(folder.config(), order.prompt, order.tokens, Reference(order.folder), order.paper)
     if (runner.form is None or runner.network) and examination.config.num_parameters < SMALL:
         _use_one_thread()
     begun = time.monotonic()

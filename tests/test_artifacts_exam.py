@@ -1,0 +1,46 @@
+"""An exam goes along with a checkpoint and is read as it was written; what is none is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from artifacts.errors import StageError
+from artifacts.exam import EXAM, Case, Exam
+
+ASKED = ({"role": "user", "content": "Copy ABC"},)
+EXAMPLE = Exam(
+    (*(Case("copy", ASKED, f"ABC{number}") for number in range(10)), Case("tool call", ASKED, "x", tools=({"a": 1},))),
+    "A text.",
+)
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    EXAMPLE.write(tmp_path)
+    assert Exam.read(tmp_path) == EXAMPLE
+
+
+def test_a_folder_may_have_none(tmp_path: Path) -> None:
+    assert Exam.read(tmp_path) is None
+
+
+def test_some_cases_of_a_skill_come_from_all_over_the_exam() -> None:
+    assert [case.answer for case in EXAMPLE.of("copy", 2)] == ["ABC2", "ABC7"]
+    assert len(EXAMPLE.of("copy", 99)) == len(EXAMPLE.of("copy")) == 10
+    assert EXAMPLE.skills == ("copy", "tool call")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cases": [{}], "text": ""}', '{"cases": [{"skil": 1}]}'])
+def test_what_is_no_exam_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / EXAM).write_text(text)
+    with pytest.raises(StageError, match="is no exam"):
+        Exam.read(tmp_path)
+
+
+def test_a_key_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    EXAMPLE.write(tmp_path)
+    raw = json.loads((tmp_path / EXAM).read_text())
+    raw["cases"][0]["anwser"] = "x"
+    (tmp_path / EXAM).write_text(json.dumps(raw))
+    with pytest.raises(StageError, match="anwser"):
+        Exam.read(tmp_path)
