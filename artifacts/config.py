@@ -90,6 +90,30 @@ class ModelConfig:
         return math.pow(self.head_dim, -0.5)
 
     @property
+    def attention_factor(self) -> float:
+        """Factor of the rotation's cosines and sines, in double precision; 1 without YaRN.
+
+        Source: YaRN, arXiv 2309.00071, section 3.4; the keys are Transformers'.
+        """
+        rope = self.rope
+        if rope["rope_type"] == "default":
+            return 1.0
+        if rope.get("attention_factor") is not None:
+            return float(rope["attention_factor"])
+
+        def grown(weight: float) -> float:
+            return 0.1 * weight * math.log(rope["factor"]) + 1.0 if rope["factor"] > 1 else 1.0
+
+        if rope.get("mscale") and rope.get("mscale_all_dim"):
+            return grown(rope["mscale"]) / grown(rope["mscale_all_dim"])
+        return grown(1.0)
+
+    @property
+    def rotates_in_fp32(self) -> bool:
+        """Whether BF16 graphs rotate in FP32: an attention factor in BF16 tables is rounded, and q and k by it."""
+        return self.attention_factor != 1.0
+
+    @property
     def max_positions(self) -> int:
         """Positions that the model can take: YaRN's factor times its original length, if that is more."""
         original = self.rope.get("original_max_position_embeddings", self.max_position_embeddings)

@@ -73,8 +73,8 @@ def distance_from_fp64(cos: torch.Tensor, sin: torch.Tensor, config: ModelConfig
     Raises:
         StageError: it is more than FP32 explains, so theta or YaRN is not what the config says.
     """
-    frequencies, factor = inverse_frequencies(config)
-    angles = np.arange(config.max_positions, dtype=np.float64)[:, None] * frequencies
+    factor = config.attention_factor
+    angles = np.arange(config.max_positions, dtype=np.float64)[:, None] * inverse_frequencies(config)
     distance = max(
         float(np.abs(table.numpy() - exact(angles) * factor).max()) for table, exact in ((cos, np.cos), (sin, np.sin))
     )
@@ -89,16 +89,16 @@ def distance_from_fp64(cos: torch.Tensor, sin: torch.Tensor, config: ModelConfig
     return distance
 
 
-def inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float64], float]:
-    """Compute frequencies, (D/2,), in radians a position, and the factor of cos and sin, in double precision.
+def inverse_frequencies(config: ModelConfig) -> npt.NDArray[np.float64]:
+    """Compute frequencies, (D/2,), in radians a position, in double precision.
 
-    Sources: RoFormer (arXiv 2104.09864) and, for YaRN, arXiv 2309.00071, sections 3.2 to 3.4.
+    Sources: RoFormer (arXiv 2104.09864) and, for YaRN, arXiv 2309.00071, sections 3.2 and 3.3.
     """
     dim, rope = config.head_dim, config.rope
     theta = float(rope["rope_theta"])
     plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     if rope["rope_type"] == "default":
-        return plain, 1.0
+        return plain
 
     def turning(turns: float) -> float:
         """Give the index of the dimension that turns so often within the original length."""
@@ -110,20 +110,8 @@ def inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float64], f
     low, high = max(low, 0), min(high, dim - 1)
     width = high - low if high != low else 0.001
     slowed = np.clip((np.arange(dim // 2) - low) / width, 0, 1)
-    return plain * (1 - slowed) + plain / rope["factor"] * slowed, _attention_factor(config)
-
-
-def _attention_factor(config: ModelConfig) -> float:
-    rope = config.rope
-    if rope.get("attention_factor") is not None:
-        return float(rope["attention_factor"])
-
-    def grown(weight: float) -> float:
-        return 0.1 * weight * math.log(rope["factor"]) + 1.0 if rope["factor"] > 1 else 1.0
-
-    if rope.get("mscale") and rope.get("mscale_all_dim"):
-        return grown(rope["mscale"]) / grown(rope["mscale_all_dim"])
-    return grown(1.0)
+    frequencies: npt.NDArray[np.float64] = plain * (1 - slowed) + plain / rope["factor"] * slowed
+    return frequencies
 
 
 def _typed(cos: torch.Tensor, sin: torch.Tensor) -> dict[str, torch.Tensor]:

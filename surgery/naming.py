@@ -20,6 +20,7 @@ from artifacts import names
 from artifacts.contract import BATCH, INPUT_IDS, LOGITS, SEQUENCE, past_name, present_name
 from surgery.fusion import Pass
 from surgery.logits import HEAD
+from surgery.rotary_embedding import unrotated
 from surgery.subject import Subject
 from surgery.walk import Walk
 
@@ -126,9 +127,11 @@ def _project(namer: Namer, normed: gs.Tensor, tensor: gs.Tensor, index: int, par
     heads = config.num_attention_heads if part == names.Q_PROJ else config.num_key_value_heads
     path, four = names.layer(index, part), (heads, SEQUENCE, config.head_dim)
     if rotary and config.uses_rope[index]:
-        node = walk.back(tensor, "RotaryEmbedding")
-        namer.give(tensor, names.layer(index, rotary), *four)
-        tensor = node.inputs[0]
+        rotated = names.layer(index, rotary)
+        namer.give(tensor, rotated, *four)
+        *inside, tensor = unrotated(walk, tensor, namer.subject)
+        for part_way in inside:
+            namer.give(part_way, f"{rotated}/{part_way.inputs[0].op}", *four)
     turned = walk.back(tensor, "Transpose")
     namer.give(tensor, f"{path}/Transpose", *four)
     split = walk.back(turned.inputs[0], "Reshape")

@@ -26,7 +26,7 @@ from surgery.inventory import check_fused, check_onnx, check_raw, operators
 from surgery.options import SurgeryOptions
 from surgery.pipeline import FOR_TENSORRT, FORMS, FUSE, operate
 from surgery.subject import Subject
-from surgery.tables import constant, holder, rotary_tables
+from surgery.tables import holder, rotary_tables, rotating
 
 MANIFEST = "surgery.manifest.json"
 TOOLS = ("onnx", "onnx-graphsurgeon", "numpy")
@@ -158,7 +158,7 @@ def _operate(
     check_onnx(folder.graph(Form.EXPORT), Form.EXPORT.file_name())
     check_raw(raw, config)
     tell("fusing")
-    subject = Subject(gs.import_onnx(raw), config, (constant(tables[ROTARY_COS]), constant(tables[ROTARY_SIN])))
+    subject = Subject(gs.import_onnx(raw), config, rotating(tables, config))
     facts |= {"passes": operate(subject, FUSE), "stripped": subject.stripped, "graphs": {}}
     subject.to_current_opset()
     wide = {name: tables[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}

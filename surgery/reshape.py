@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from surgery.fusion import Pass
+from surgery.rotary_embedding import unrotated
 from surgery.subject import Subject, integers
 from surgery.walk import Walk, attribute
 
@@ -64,8 +65,8 @@ def _before(walk: Walk, node: gs.Node, which: str, subject: Subject) -> gs.Tenso
         tensor = walk.back(wide, "Cast").inputs[0]
     else:
         tensor = walk.back(node.inputs[1 if which == "k" else 2], "Concat").inputs[1]
-    if tensor.inputs and tensor.inputs[0].op == "RotaryEmbedding":
-        tensor = tensor.inputs[0].inputs[0]
+    if tensor.inputs and tensor.inputs[0].op != "Transpose":
+        *_, tensor = unrotated(walk, tensor, subject)
     return tensor
 
 

@@ -5,9 +5,12 @@
     before   x ─┬─────────────────────────────► Mul ◄─ cos ◄─ Cast ◄─ Cos ◄─ angles ◄─ position_ids
                 └─► Slice, Slice, Neg, Concat ─► Mul ◄─ sin ◄─ …           both Muls ─► Add
     after    x ─► RotaryEmbedding(rotary.cos, rotary.sin, position_ids)
+    YaRN     x ─► Cast(FP32) ─► RotaryEmbedding(rotary.cos.fp32, rotary.sin.fp32, position_ids) ─► Cast(BF16)
 
 The tables hold what the checkpoint's rotary module gives for every position (theta, YaRN and all), rounded as
-Transformers rounds. Two matches in each RoPE layer, none in a NoPE layer.
+Transformers rounds. YaRN's attention factor must not be rounded so: near position 0, and wherever an angle is slow, cos
+is the factor itself, and BF16's 1.1406 for 1.1386 would make every such value of q and k 0.17 % too large. So the
+tables that hold it are FP32, and what they make is rounded once. Two matches in each RoPE layer, none in a NoPE layer.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from artifacts.contract import POSITION_IDS
 from surgery.fusion import Pass
 from surgery.layers import entry
 from surgery.rotation import Rotation, comes_from, find_rotation
-from surgery.subject import Subject
+from surgery.subject import BF16, FP32, Subject
 from surgery.walk import Walk, attribute
 
 Place = tuple[int, Literal["q", "k"]]
@@ -64,8 +67,27 @@ def _check_node(walk: Walk, node: gs.Node, subject: Subject) -> None:
 
 def rewrite(rotation: Rotation, subject: Subject) -> None:
     """Put `RotaryEmbedding` over the tables in place."""
-    inputs = [rotation.x, *subject.tables, subject.input(POSITION_IDS)]
-    subject.emit("RotaryEmbedding", inputs, rotation.result, interleaved=0)
+    x, result, tables = rotation.x, rotation.result, (*subject.tables, subject.input(POSITION_IDS))
+    if not subject.config.rotates_in_fp32:
+        subject.emit("RotaryEmbedding", [x, *tables], result, interleaved=0)
+        return
+    path, wide = f"fused/{result.name}", {"dtype": FP32, "shape": result.shape}
+    x = subject.emit("Cast", [x], f"{path}/wide", **wide, to=1)
+    turned = subject.emit("RotaryEmbedding", [x, *tables], f"{path}/turned", **wide, interleaved=0)
+    subject.emit("Cast", [turned], result, to=BF16)
+
+
+def unrotated(walk: Walk, tensor: gs.Tensor, subject: Subject) -> list[gs.Tensor]:
+    """Step back over a rotation that this pass put in place.
+
+    Returns:
+        What the rotation passes through, from its result, which is not among them, to the tensor before it.
+    """
+    steps = []
+    for op in ("Cast", "RotaryEmbedding", "Cast") if subject.config.rotates_in_fp32 else ("RotaryEmbedding",):
+        tensor = walk.back(tensor, op).inputs[0]
+        steps.append(tensor)
+    return steps
 
 
 ROTARY_EMBEDDING = Pass("RotaryEmbedding", anchors, match, rewrite, expected=lambda config: 2 * len(config.rope_layers))

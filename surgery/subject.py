@@ -27,7 +27,7 @@ class Subject:
     Attributes:
         graph: the graph; passes change it in place.
         config: the model's facts, which outrank whatever the graph says.
-        tables: the rotary tables that go with the checkpoint, (positions, D/2) in BF16, as `rotary.cos` and `.sin`.
+        tables: the rotary tables that the graph rotates with, cos and sin, (positions, D/2).
         capacity: slots of the linear cache; None where the cache is concatenated.
         stripped: what the NoPE strip took a rotation from, as `layer 3's q`.
     """

@@ -53,6 +53,12 @@ def rotary_tables(facts: Mapping[str, Any], config: ModelConfig, remedy: str) ->
     return tables
 
 
+def rotating(tables: Mapping[str, TensorProto], config: ModelConfig) -> tuple[gs.Constant, gs.Constant]:
+    """Give the tables, cos and sin, that the BF16 graph rotates with."""
+    suffix = SUFFIX if config.rotates_in_fp32 else ""
+    return constant(tables[ROTARY_COS + suffix]), constant(tables[ROTARY_SIN + suffix])
+
+
 def _initializer(name: str, kind: int, shape: list[int], entry: Mapping[str, Any]) -> TensorProto:
     tensor = TensorProto(name=name, data_type=kind, dims=shape, data_location=TensorProto.EXTERNAL)
     for key, value in (("location", ROTARY_FILE), ("offset", entry["offset"]), ("length", entry["length"])):

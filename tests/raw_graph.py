@@ -24,6 +24,13 @@ from tests.fused_graph import CHECKPOINT, CONFIG, GraphWriter, model_of
 
 BF16 = ml_dtypes.bfloat16
 RAW: dict[str, Any] = {**CONFIG, "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]}
+YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+"""`rope_parameters` of a model with an attention factor of 1.1386."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,11 @@ class RawWriter(GraphWriter):
         half = self.op("Mul", wide, frequencies, name="rotary/Mul")
         both = self.op("Concat", half, half, name="rotary/Concat", axis=-1)
         for function in ("Cos", "Sin"):
-            value = self.op("Cast", self.op(function, both, name=f"rotary/{function}"), name=f"{function}/Cast", to=16)
+            value = self.op(function, both, name=f"rotary/{function}")
+            if self.config.attention_factor != 1:
+                factor = self.constant("attention_factor", self.config.attention_factor, np.float32)
+                value = self.op("Mul", value, factor, name=f"rotary/{function}/Mul")
+            value = self.op("Cast", value, name=f"{function}/Cast", to=16)
             self.op("Unsqueeze", value, self.constant("one", [1]), name=f"rotary.{function}")
 
     def rotate(self, x: str, name: str) -> str:
@@ -156,7 +167,7 @@ class RawWriter(GraphWriter):
 
 
 def inverse_frequencies(config: ModelConfig) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Give the frequencies of default RoPE, (D/2,)."""
+    """Give the frequencies of default RoPE, (D/2,); a YaRN model has them here too, since no pass looks at them."""
     steps = np.arange(0, config.head_dim, 2) / config.head_dim
     return np.asarray(config.rope["rope_theta"] ** -steps)
 
@@ -186,7 +197,8 @@ def tables(config: ModelConfig) -> dict[str, np.ndarray[Any, np.dtype[np.float32
     """Give cos and sin of every position, (positions, D/2)."""
     frequencies = inverse_frequencies(config).astype(np.float32)
     angles = np.arange(config.max_positions, dtype=np.float32)[:, None] * frequencies
-    return {"rotary.cos": np.cos(angles), "rotary.sin": np.sin(angles)}
+    factor = np.float32(config.attention_factor)
+    return {"rotary.cos": np.cos(angles) * factor, "rotary.sin": np.sin(angles) * factor}
 
 
 def write_tables(path: Path, config: ModelConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from artifacts.errors import StageError
 from surgery.fusion import Pass
 from surgery.pipeline import FUSE
 from surgery.subject import Subject
-from surgery.tables import constant, rotary_tables
+from surgery.tables import rotary_tables, rotating
 from tests.raw_graph import Deviation, write_raw_folder
 
 
@@ -25,9 +25,7 @@ def subject_of(
     folder = write_raw_folder(root / "hand", deviation, **changes)
     model = onnx.load(str(folder.graph(Form.EXPORT)), load_external_data=False)
     tables = rotary_tables(folder.export_manifest().facts, folder.config(), "")
-    subject = Subject(
-        gs.import_onnx(model), folder.config(), (constant(tables["rotary.cos"]), constant(tables["rotary.sin"]))
-    )
+    subject = Subject(gs.import_onnx(model), folder.config(), rotating(tables, folder.config()))
     if before is not None:
         for step in FUSE[: FUSE.index(before)]:
             step.run(subject)

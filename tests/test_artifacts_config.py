@@ -159,6 +159,25 @@ def test_yarn_multiplies_the_positions_of_the_original_length_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rope", "factor"),
+    [
+        ({"rope_type": "default", "rope_theta": 5e6}, 1.0),
+        ({**YARN, "factor": 1.0}, 1.0),
+        (YARN, 1.0693147),
+        ({**YARN, "factor": 4.0}, 1.1386294),
+        ({**YARN, "attention_factor": 1.0}, 1.0),
+        ({**YARN, "attention_factor": None}, 1.0693147),
+        ({**YARN, "mscale": 2.0, "mscale_all_dim": 1.0}, 1.0648216),
+        ({**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
+    ],
+)
+def test_only_an_attention_factor_that_is_not_1_asks_for_fp32(rope: dict[str, Any], factor: float) -> None:
+    config = ModelConfig.from_raw(changed(rope_theta=..., rope_parameters=rope))
+    assert config.attention_factor == pytest.approx(factor, abs=1e-7)
+    assert config.rotates_in_fp32 == (factor != 1)
+
+
+@pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "3", "\xff", "[" * 100_000, '{"vocab_size": ' + "9" * 5000 + "}"],
     ids=["empty", "cut", "list", "number", "no UTF-8", "nested too deeply", "too many digits"],

@@ -15,7 +15,7 @@ from surgery.inventory import check_fused, check_raw, expected_operators, operat
 from surgery.options import SurgeryOptions
 from surgery.tables import rotary_tables
 from surgery.walk import Miss, Walk
-from tests.raw_graph import RAW, save_raw, write_export_manifest, write_raw_folder
+from tests.raw_graph import RAW, YARN, save_raw, write_export_manifest, write_raw_folder
 from tests.subjects import subject_of
 
 
@@ -54,6 +54,17 @@ def test_only_what_transformers_computes_in_bf16_is_bf16(folder: ModelFolder) ->
     for node in graph.node:
         if node.name.startswith("attention_mask"):
             assert kinds[node.output[0]] in (onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
+
+
+@pytest.mark.parametrize("form", [Form.MODEL, Form.MODEL_LINEAR, Form.MODEL_ALL])
+def test_the_counts_with_an_attention_factor(folder: ModelFolder, tmp_path: Path, form: Form) -> None:
+    yarn = write_raw_folder(tmp_path / "yarn", rope_parameters=YARN)
+    fuse(yarn.root, 128)
+    plain, found = operators(load(folder, form)), operators(load(yarn, form))
+    # q and k of two layers, each between two Casts.
+    assert found - plain == {"Cast": 8}
+    assert not plain - found
+    assert operators(load(yarn, form, twin=True)) == operators(load(folder, form, twin=True))
 
 
 def test_every_graph_of_the_table_is_written_and_none_else(folder: ModelFolder) -> None:
