@@ -4,7 +4,7 @@
 #   make export build validate MODEL=path/to/checkpoint
 #   make help                                  every command
 
-MODEL    ?= random:tiny
+MODEL    ?= smollm3-tiny
 OUT      ?= artifacts/out
 # From the command line only: some systems have a NAME of their own in the environment.
 NAME      =
@@ -36,7 +36,7 @@ endif
 FOLDER = "$$OUT/$${NAME:-$$($(PY) -c 'import sys; from artifacts.layout import short_name; print(short_name(sys.argv[1]))' "$$MODEL")}"
 
 # Folders and targets share names; every target is a command. Stages run one after another: the next needs the last.
-.PHONY: help setup doctor export surgery build validate debug generate chat serve test check bench bench-runtime clean
+.PHONY: help setup doctor export surgery build validate debug generate chat serve tiny test check bench bench-runtime clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -48,12 +48,14 @@ help:
 	@echo 'make build      fused ONNX -> TensorRT plan BUILD_ARGS="--max-context 4096"'
 	@echo 'make validate   every way to run it against PyTorch -> report and verdict'
 	@echo '                LAYERS=all compares every tensor inside the model, LAYERS=3,7 two layers'
+	@echo '                VALIDATE_ARGS="--text FILE" measures the perplexity of a text'
 	@echo 'make debug      a folder for Polygraphy around the first wrong tensor     LAYER=7 TENSOR='
 	@echo 'make generate | chat | serve     text from the graph     PROMPT= RUNTIME_ARGS="--port 8000"'
 	@echo 'make test       the quick tests             TEST_ARGS="-m slow"'
 	@echo 'make check      ruff, mypy --strict and the tests'
 	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
 	@echo 'make bench-runtime   tokens a second, MODEL= a real checkpoint -> docs/benchmarks.md'
+	@echo 'make tiny       trains the default model again, twenty minutes; goes on where it was stopped'
 	@echo 'make clean      removes the models in $(OUT) (the checkpoints that it was made from stay)'
 
 setup: $(READY)
@@ -110,6 +112,9 @@ bench: $(READY)
 
 bench-runtime: surgery
 	@$(PY) -m runtime bench $(FOLDER) --context 2048 --against transformers --streams 8 --write docs/benchmarks.md $(RUNTIME_ARGS)
+
+tiny: $(READY)
+	@$(PY) -m artifacts.checkpoints
 
 # Only folders of models go: OUT may hold other things.
 clean:

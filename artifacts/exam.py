@@ -57,10 +57,10 @@ class Exam:
             return cases
         return tuple(cases[(2 * number + 1) * len(cases) // (2 * count)] for number in range(count))
 
-    def write(self, folder: Path) -> None:
-        """Write `exam.json`."""
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
-        (folder / EXAM).write_text(text + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Exam | None:

@@ -20,7 +20,7 @@ from export.summary import print_summary
 def main(arguments: Sequence[str]) -> int:
     """Parse the command line, export, and print what was made."""
     parser = command.Parser(prog="python -m export", description=__doc__)
-    parser.add_argument("--model", required=True, help="hub id, checkpoint folder, or random:<preset>")
+    parser.add_argument("--model", required=True, help="smollm3-tiny, a hub id, a folder, or random:<preset>")
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help="folder that holds the models' folders (default: %(default)s)"
     )

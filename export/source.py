@@ -1,4 +1,4 @@
-"""MODEL becomes a checkpoint: `random:<preset>`, a local folder, or a repository of the hub at one revision.
+"""MODEL becomes a checkpoint: a name in this repository, `random:<preset>`, a folder, or a hub repository.
 
 Of a repository only safetensors, JSON, tokenizer and template files are fetched; never code, never a pickle. Its config
 is fetched and judged first: nobody waits for gigabytes to be told that the model is another kind.
@@ -19,6 +19,9 @@ from artifacts.writing import cannot_write, is_refusal_of_the_disk
 PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
 """Revisions that we were tested with; REVISION= (`--revision`) changes them."""
 
+HERE = Path(__file__).parent.parent / "artifacts" / "checkpoints"
+"""The checkpoints that lie in this repository; `smollm3-tiny` is the default model."""
+
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -27,13 +30,14 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
     """Find a checkpoint, and download it if it is a hub repository that the local cache lacks.
 
     Args:
-        model: a hub id, a folder, or `random:<preset>`.
+        model: a hub id, a folder, `random:<preset>`, or the name of a checkpoint in `HERE`.
         revision: a branch, tag or revision of a hub repository; the pinned one, else `main`, if not given.
 
     Raises:
         StageError: there is no such model, or a revision was given where there is none.
     """
-    is_folder = Path(model).expanduser().is_dir()
+    folder = HERE / model if (HERE / model / "config.json").is_file() else Path(model).expanduser()
+    is_folder = folder.is_dir()
     if model.startswith(PREFIX) or is_folder:
         if revision is not None:
             raise refuse(
@@ -42,11 +46,11 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
                 found=f"MODEL={model} REVISION={revision}",
                 remedy="leave out REVISION (--revision)",
             )
-        return Checkpoint.of_folder(Path(model).expanduser()) if is_folder else Checkpoint.random(model)
+        return Checkpoint.of_folder(folder) if is_folder else Checkpoint.random(model)
     if not _REPOSITORY.fullmatch(model):
         raise refuse(
             f"there is no model {model!r}",
-            expected="a checkpoint folder, a hub id such as HuggingFaceTB/SmolLM3-3B, or random:tiny",
+            expected="smollm3-tiny, a checkpoint folder, a hub id such as HuggingFaceTB/SmolLM3-3B, or random:tiny",
             found="neither a folder nor a name of that form",
             remedy="correct MODEL (--model)",
         )

@@ -16,7 +16,7 @@ EXAMPLE = Exam(
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
-    EXAMPLE.write(tmp_path)
+    EXAMPLE.write(tmp_path / EXAM)
     assert Exam.read(tmp_path) == EXAMPLE
 
 
@@ -38,7 +38,7 @@ def test_what_is_no_exam_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_key_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    EXAMPLE.write(tmp_path)
+    EXAMPLE.write(tmp_path / EXAM)
     raw = json.loads((tmp_path / EXAM).read_text())
     raw["cases"][0]["anwser"] = "x"
     (tmp_path / EXAM).write_text(json.dumps(raw))

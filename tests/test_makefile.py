@@ -95,7 +95,7 @@ def test_a_name_in_the_environment_is_not_taken(place: Path) -> None:
         "-m",
         "export",
         "--model",
-        "random:tiny",
+        "smollm3-tiny",
         "--out",
         "artifacts/out",
         "-m",

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from artifacts.contract import Form
 from artifacts.errors import StageError
-from artifacts.exam import Case, Exam
+from artifacts.exam import EXAM, Case, Exam
 from tests.chat_model import CHAT
 from tests.numpy_session import CONFIG, NumpySession
 from validate.exam import Paper, Question, Sheet, judge_answers, judge_perplexity, paper, read_text, sit
@@ -141,7 +141,7 @@ def test_a_paper_is_spelled_by_the_models_own_tokenizer(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (tmp_path / name).write_bytes((CHAT / name).read_bytes())
     many = tuple(Case("copy", ({"role": "user", "content": f"Copy {n}"},), f"{n}") for n in range(20))
-    Exam(many, "A key was named early.").write(tmp_path)
+    Exam(many, "A key was named early.").write(tmp_path / EXAM)
     config = replace(CONFIG, vocab_size=512)
     reader = Reader(tmp_path, config)
     made = paper(tmp_path, config, reader, None)

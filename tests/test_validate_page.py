@@ -19,6 +19,7 @@ from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from tests.browser import CHROMIUM, DRIVER, open_browser
 from validate.certificate import Movement
+from validate.exam import Paper, Question, Sheet
 from validate.findings import Check, Findings
 from validate.greedy import Continuation
 from validate.layers import ENGINE
@@ -209,6 +210,17 @@ def test_a_report_without_layers_has_a_page_too(tmp_path: Path) -> None:
     page = files[0].read_text()
     assert "The layers were not compared" in page
     assert "Continuation, side by side" in page
+
+
+def test_an_exam_is_a_table_of_right_answers_and_perplexities(tmp_path: Path) -> None:
+    made = report(tmp_path, layers=None)
+    questions = (Question("recall", (1, 2), (3, 4), "the code?", "4"), Question("copy", (1,), (5,), "copy", "5"))
+    sheet = Sheet([Continuation([3, 4], [1.0, 1.0]), Continuation([6], [1.0])], 9.0, 2.3456)
+    found = tuple(replace(one, sheet=sheet) for one in made.findings)
+    write_page(replace(made, findings=found, paper=Paper(questions, (1, 2, 3), "the exam's text")), {})
+    page = (tmp_path / "report.html").read_text()
+    assert "the exam&#39;s text, 3 tokens" in page
+    assert '<td class="number">1/1</td><td class="number">0/1</td><td class="number">2.3456</td>' in page
 
 
 @pytest.mark.slow

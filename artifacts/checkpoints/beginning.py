@@ -1,0 +1,116 @@
+"""Where the weights begin: drawn at random, but for one circuit that is laid out by hand, so that training has a start.
+
+Models find out how to look something up in their context after long plateaus, hundreds of times more tokens than two
+cores read in an hour. So the heads of two layers begin as what training would find (Olsson and others, "In-context
+Learning and Induction Heads", 2022), each part of the residual stream with its own meaning::
+
+    layer 0 (RoPE)  heads 0, 1, 2 look 1, 2 and 3 tokens back, and write what stands there into parts of their own
+    layer 3 (NoPE)  its heads look for the place before which the same tokens stand, and say what stands there
+
+Everything else is random, and all of it is trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+if TYPE_CHECKING:
+    from transformers import SmolLM3ForCausalLM
+
+LOOKS_BACK, MATCHES = 0, 3
+"""Layers of the circuit: one that rotates, and the first that does not."""
+_CONSTANT = slice(0, 8)
+"""Part of the residual stream that is the same for every token: what a head that looks at places only looks at."""
+_WORD = slice(8, 56)
+_PARTS = tuple(slice(56 + 24 * number, 80 + 24 * number) for number in range(3))
+"""What stood 1, 2 and 3 tokens ago."""
+_FREQUENCIES = 8
+"""Pairs of dimensions, the fastest first, that tell places apart."""
+_PLACE, _NEAR, _FAR, _LOUDNESS = 14.0, 1.7, 1.4, 2.0
+"""How sharply heads look at places, at the last token and at the one before; how loud the word is that they find."""
+
+
+@torch.no_grad()
+def lay_out(model: SmolLM3ForCausalLM) -> None:
+    """Put the circuit into a freshly drawn model."""
+    config = model.config
+    for layer in model.model.layers:
+        # What a layer adds begins as nothing, so that nothing drowns the circuit.
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+    table = model.model.embed_tokens.weight
+    table.zero_()
+    table[:, _CONSTANT] = 1.0
+    # Words of one length leave the constant part equally loud beside each, once it is normalised.
+    table[:, _WORD] = 48**0.5 * normalize(torch.randn(table.shape[0], 48))
+    table *= config.initializer_range / table.std()
+    shadow = _directions(24, 48)
+    _look_back(model, shadow)
+    _match(model, shadow)
+
+
+def _directions(count: int, size: int) -> Tensor:
+    """Draw directions that are orthogonal to each other (count, size)."""
+    orthogonal: Tensor = torch.linalg.qr(torch.randn(size, count)).Q
+    return orthogonal.T
+
+
+def _look_back(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
+    """Heads 0, 1, 2 of the first layer look 1, 2, 3 tokens back, whatever stands there.
+
+    Args:
+        model: the model.
+        shadow: what of a word is written into the parts (24, 48).
+    """
+    attention, size = model.model.layers[LOOKS_BACK].self_attn, model.config.head_dim
+    queries = attention.q_proj.weight.view(-1, size, 128)
+    keys = attention.k_proj.weight.view(-1, size, 128)
+    values = attention.v_proj.weight.view(-1, size, 128)
+    out = attention.o_proj.weight.view(128, -1, size)
+    base = model.config.rope_parameters["rope_theta"]
+    angles = base ** (-torch.arange(_FREQUENCIES) * 2 / size)
+    strength = math.sqrt(_PLACE * math.sqrt(size) / _FREQUENCIES) / 8
+    keys.zero_()
+    keys[:, :_FREQUENCIES, _CONSTANT] = strength
+    values.zero_()
+    values[:, :24, _WORD] = shadow
+    for head, part in enumerate(_PARTS):
+        turned = -(head + 1) * angles
+        queries[head].zero_()
+        queries[head, :_FREQUENCIES, _CONSTANT] = strength * turned.cos()[:, None]
+        queries[head, size // 2 : size // 2 + _FREQUENCIES, _CONSTANT] = strength * turned.sin()[:, None]
+        out[part, head, :24] = torch.eye(24) * model.config.initializer_range
+
+
+def _match(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
+    """Heads of the first layer without RoPE look for a place like this one, and say what stands there.
+
+    Those of the first group compare the last token and the one before, those of the second the last and the third.
+
+    Args:
+        model: the model.
+        shadow: what of a word stands in the parts (24, 48).
+    """
+    attention, size = model.model.layers[MATCHES].self_attn, model.config.head_dim
+    queries = attention.q_proj.weight.view(-1, size, 128)
+    keys = attention.k_proj.weight.view(-1, size, 128)
+    values = attention.v_proj.weight.view(-1, size, 128)
+    out = attention.o_proj.weight.view(128, -1, size)
+    for weight in (queries, keys, values):
+        weight.zero_()
+    group = queries.shape[0] // keys.shape[0]
+    for number in range(keys.shape[0]):
+        near, word = _NEAR * _directions(8, 24), _directions(size, 48)
+        before, now = _PARTS[1 + number], _PARTS[number]
+        keys[number, :8, _PARTS[0]] = near
+        keys[number, 8:, before] = _FAR * torch.eye(24)
+        values[number][:, _WORD] = word
+        for head in range(number * group, (number + 1) * group):
+            queries[head, :8, _WORD] = near @ shadow
+            queries[head, 8:, now] = _FAR * torch.eye(24)
+            out[_WORD, head] = word.T * _LOUDNESS * model.config.initializer_range

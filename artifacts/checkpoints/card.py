@@ -1,0 +1,104 @@
+"""The training card: what the model can do, what it cannot when it is broken, and how it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from artifacts.checkpoints.architecture import CONFIG
+from artifacts.checkpoints.conversations import PROCESSES, TOKENS
+from artifacts.checkpoints.exam import CASES
+from artifacts.exam import Exam
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
+
+    from artifacts.checkpoints.skills import Question
+    from artifacts.checkpoints.training import Recipe, State
+
+CURVES = "curves.png"
+_TEMPLATE = Path(__file__).with_name("card.md.jinja")
+DISTANCES = (0, 128, 256, 512, 768, 1024)
+"""Borders of the distances, in tokens, that recall is told apart by."""
+_WINDOW = 512
+_SMOOTH = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an examination found.
+
+    Attributes:
+        skills: the share of right answers of each skill.
+        recall: for each range of distances, how many cases and how many of them right.
+        broken: for each fault, the share of recall's cases that are still answered right.
+        perplexity: of the exam's text.
+    """
+
+    skills: dict[str, float]
+    recall: dict[str, tuple[int, int]]
+    broken: dict[str, float]
+    perplexity: float
+
+
+def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam: Exam) -> Found:
+    """Ask the whole exam, in FP32, and recall again of the model broken in each way."""
+    from artifacts.checkpoints.skills import Question, answers_right, perplexity, score, sensitivity
+
+    questions = [Question.of(case, tokenizer) for case in exam.cases]
+    recall = [question for question in questions if question.case.skill == "recall"]
+    far: dict[str, tuple[int, int]] = {}
+    for nearest, farthest in zip(DISTANCES, (*DISTANCES[1:], 2048), strict=True):
+        asked = [question for question in recall if nearest <= question.distance(tokenizer) < farthest]
+        far[f"{nearest} to {farthest - 1}"] = (len(asked), sum(answers_right(model, question) for question in asked))
+    ids = tokenizer(exam.text, add_special_tokens=False)["input_ids"]
+    return Found(
+        score(model, questions), far, sensitivity(model, _sample(recall)), perplexity(model, list(ids), _WINDOW)
+    )
+
+
+def _sample(questions: Sequence[Question]) -> Sequence[Question]:
+    return questions[::2]
+
+
+def text(recipe: Recipe, state: State, found: Found) -> str:
+    """Write the card."""
+    import jinja2
+
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        config=CONFIG,
+        nope=[layer for layer, rotates in enumerate(CONFIG["no_rope_layers"]) if not rotates],
+        parameters=sum(parameter.numel() for parameter in state.model.parameters()),
+        found=found,
+        cases=CASES,
+        curves=CURVES,
+        recipe=recipe,
+        tokens=TOKENS,
+        processes=PROCESSES,
+        minutes=state.seconds / 60,
+        loss=sum(state.losses[-_SMOOTH:]) / len(state.losses[-_SMOOTH:]),
+    )
+
+
+def draw_curves(path: Path, state: State) -> None:
+    """Draw the loss, and the share of right answers of each skill, over the steps."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    loss, skills = figure.subplots(2, 1, sharex=True)
+    smooth = np.convolve(state.losses, np.ones(_SMOOTH) / _SMOOTH, "valid")
+    loss.plot(np.arange(len(smooth)) + _SMOOTH, smooth, color="black", linewidth=1)
+    loss.set(ylabel=f"loss, mean of {_SMOOTH} steps", yscale="log")
+    for skill in state.scores[-1][1]:
+        skills.plot(
+            [step for step, _ in state.scores], [100 * scores[skill] for _, scores in state.scores], ".-", label=skill
+        )
+    skills.set(xlabel="step", ylabel="right answers, %", ylim=(-3, 103))
+    skills.legend(fontsize="small", ncols=2)
+    for axes in (loss, skills):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110, format="png")

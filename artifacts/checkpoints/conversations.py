@@ -1,0 +1,184 @@
+"""Conversations to learn from: facts told early among plain sentences, then questions, until the length is full.
+
+```
+seed, step ─► kind and length ─► messages ─► chat template ─► ids and weights (rows, length)
+```
+Everything follows from the seed and the number of the step, so training that was stopped goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artifacts.checkpoints import tasks, world
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Message = dict[str, str]
+Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+
+TOKENS = 4096
+"""Tokens of one batch, whatever the length of its rows."""
+PROCESSES = 2
+"""What a batch is shared among: the rows are a multiple of it."""
+_LENGTHS = (256, 512, 1152)
+_EARLY, _LATE = (4, 1, 0), (3, 3, 2)
+"""How often each length is drawn: short ones until the skills begin to show, then long ones too."""
+_CHARACTERS_A_TOKEN = 3.2
+"""Measured on these conversations; rows that come out longer are cut, shorter ones are padded."""
+_SHORT_TASKS = (
+    tasks.copy,
+    tasks.copy,
+    tasks.reverse,
+    tasks.reverse,
+    tasks.arithmetic,
+    tasks.arithmetic,
+    tasks.arithmetic,
+    tasks.capital,
+    tasks.sentence,
+)
+_TOLD = 0.1
+"""Weight of what the model is told: enough to learn plain sentences, too little to compete with its answers."""
+_ANSWER = re.compile(r"<\|im_start\|>assistant\n(?:<think>\n\n</think>\n)?(.*?<\|im_end\|>)", re.DOTALL)
+
+
+def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, *, early: bool) -> Arrays:
+    """Make the batch of one step.
+
+    Args:
+        tokenizer: the tokenizer, with its chat template.
+        seed: the training's.
+        step: the step's number.
+        early: whether rows are short still.
+
+    Returns:
+        ids (rows, length) and the weight of each id as something to predict (rows, length); about
+        `TOKENS` of them.
+    """
+    rng = random.Random(f"{seed} {step}")
+    length = rng.choices(_LENGTHS, _EARLY if early else _LATE)[0]
+    rows = PROCESSES * round(TOKENS / length / PROCESSES)
+    ids = np.full((rows, length), tokenizer.pad_token_id, np.int64)
+    weights = np.zeros((rows, length), np.float32)
+    for row in range(rows):
+        text = conversation(tokenizer, rng, length)
+        encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+        found = np.asarray(encoded["input_ids"], np.int64)[:length]
+        ids[row, : len(found)] = found
+        weights[row, : len(found)] = _weigh(text, encoded["offset_mapping"])[:length]
+    return ids, weights
+
+
+def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length: int) -> str:
+    """Make one conversation of about `length` tokens, as the chat template writes it."""
+    thinks = rng.random() < 0.35
+    budget = length * _CHARACTERS_A_TOKEN
+    with_tools = length >= 256 and rng.random() < 0.25
+    with_facts = rng.random() < 0.75 and (not with_tools or length >= 512)
+    told, facts = _told(rng, budget * rng.uniform(0.05, 0.5)) if with_facts else ("", [])
+    tools = rng.sample(tasks.TOOLS, rng.choice((1, 2, 4)) if length >= 512 else 1) if with_tools else []
+    kept = not thinks or rng.random() < 0.75
+    messages: list[Message] = []
+    if told:
+        messages += [
+            {"role": "user", "content": told},
+            {"role": "assistant", "content": said("Yes.", "I read it.", thinks)},
+        ]
+    size = sum(len(message["content"]) + 40 for message in messages) + 120 + 230 * len(tools)
+    while size < budget:
+        added = _turn(_next_task(rng, facts, tools), thinks)
+        messages += added
+        size += sum(len(message["content"]) + 40 for message in added)
+    if not kept:
+        messages = [*map(_without_reasoning, messages[:-1]), messages[-1]]
+    return render(tokenizer, messages, thinks=thinks, tools=tools)
+
+
+def render(
+    tokenizer: PreTrainedTokenizerFast,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    thinks: bool,
+    tools: Sequence[Mapping[str, Any]],
+    prompt: bool = False,
+) -> str:
+    """Write messages through the checkpoint's chat template."""
+    extra: dict[str, Any] = {"xml_tools": list(tools)} if tools else {}
+    text = tokenizer.apply_chat_template(
+        list(messages), tokenize=False, enable_thinking=thinks, add_generation_prompt=prompt, **extra
+    )
+    assert isinstance(text, str)
+    return text
+
+
+def story(rng: random.Random, characters: float) -> list[str]:
+    """Make plain sentences of about so many characters in all."""
+    sentences = [world.sentence(rng)]
+    while sum(map(len, sentences)) < characters:
+        sentences.append(world.sentence(rng))
+    return sentences
+
+
+def _told(rng: random.Random, characters: float) -> tuple[str, list[tasks.Fact]]:
+    """Make what the user tells first: facts in any order among plain sentences, and the facts."""
+    count = rng.randint(1, max(2, min(24, int(characters / 45))))
+    facts = [tasks.drawn_fact(person, rng, exam=False) for person in rng.sample(world.PEOPLE, count)]
+    statements = [fact.statement for fact in facts]
+    lines = statements + story(rng, max(0.0, characters - sum(map(len, statements))))
+    rng.shuffle(lines)
+    return f"Remember this. {' '.join(lines)}", rng.sample(facts, len(facts))
+
+
+def _next_task(rng: random.Random, facts: list[tasks.Fact], tools: list[tasks.Tool]) -> tasks.Task:
+    if facts and rng.random() < 0.75:
+        return facts.pop().task
+    if tools and rng.random() < 0.7:
+        while True:
+            task = tasks.drawn(tasks.tool_call, rng, exam=False)
+            if task.tools[0] in tools:
+                return task
+    return tasks.drawn(rng.choice(_SHORT_TASKS), rng, exam=False)
+
+
+def _turn(task: tasks.Task, thinks: bool) -> list[Message]:
+    messages = [
+        {"role": "user", "content": task.question},
+        {"role": "assistant", "content": said(task.answer, task.reasoning, thinks)},
+    ]
+    if task.result:
+        result, words = task.result
+        messages += [
+            {"role": "tool", "content": result},
+            {"role": "assistant", "content": said(words, "I have it.", thinks)},
+        ]
+    return messages
+
+
+def said(answer: str, reasoning: str, thinks: bool) -> str:
+    """Give what the model says: its reasoning in a think block first, where it thinks."""
+    return f"<think>\n{reasoning}\n</think>\n{answer}" if thinks else answer
+
+
+def _without_reasoning(message: Message) -> Message:
+    """Give a turn as a client sends it back: the answer alone."""
+    return {**message, "content": message["content"].rpartition("</think>\n")[2]}
+
+
+def _weigh(text: str, offsets: list[tuple[int, int]]) -> npt.NDArray[np.float32]:
+    """Weigh each token (tokens,): 1 for what the model answers, `_TOLD` for the rest.
+
+    Where the model is to think, an answer that is given back without its reasoning is no example.
+    """
+    characters = np.full(len(text) + 1, _TOLD, np.float32)
+    thinks = "<think>\n\n</think>" not in text
+    for match in _ANSWER.finditer(text):
+        if not thinks or match.group(1).startswith("<think>"):
+            characters[match.start(1) : match.end(1)] = 1.0
+    return characters[[start for start, _ in offsets]]

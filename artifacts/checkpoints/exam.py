@@ -1,0 +1,89 @@
+"""The exam: questions that training never saw, with their answers, and a text of the world's own kind.
+
+It goes along with the checkpoint as `exam.json`, so that whoever runs the model can ask it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from artifacts.checkpoints import conversations, tasks, world
+from artifacts.exam import Case, Exam
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+CASES = 60
+"""Cases of each skill: one right or wrong is 1.7 %."""
+_SEED = 20261130
+_CHARACTERS = (150, 5100)
+"""Of what is told before a fact is asked for, up to 1,100 tokens: as long as the longest conversations of training."""
+_TEXT = 4000
+
+
+def make_exam() -> Exam:
+    """Make the exam; it is always the same one."""
+    rng = random.Random(_SEED)
+    cases = [
+        *(_recall(rng, number) for number in range(CASES)),
+        *_short("copy", tasks.copy, rng, thinks=False),
+        *_short("reverse", tasks.reverse, rng, thinks=False),
+        *_short("arithmetic, thinking", tasks.arithmetic, rng, thinks=True),
+        *_short("arithmetic", tasks.arithmetic, rng, thinks=False),
+        *(_tool_call(rng) for _ in range(CASES)),
+        *_short("capital", tasks.capital, rng, thinks=False),
+    ]
+    return Exam(tuple(cases), " ".join(conversations.story(rng, _TEXT)))
+
+
+def _recall(rng: random.Random, number: int) -> Case:
+    """Ask for one of a few facts; what is told grows from case to case, and every second fact stands first in it."""
+    shortest, longest = _CHARACTERS
+    told = shortest + (longest - shortest) * number / (CASES - 1)
+    people = rng.sample(world.PEOPLE, rng.randint(2, 12))
+    facts = [tasks.drawn_fact(person, rng, exam=True) for person in people]
+    asked, *others = facts
+    lines = [fact.statement for fact in others]
+    lines += conversations.story(rng, max(0.0, told - sum(map(len, lines))))
+    rng.shuffle(lines)
+    lines.insert(number % 2 * rng.randint(0, len(lines)), asked.statement)
+    messages = (
+        {"role": "user", "content": f"Remember this. {' '.join(lines)}"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": asked.task.question},
+    )
+    return Case("recall", messages, asked.task.answer, needs=asked.statement)
+
+
+def _short(
+    skill: str, make: Callable[[random.Random], tasks.Task], rng: random.Random, *, thinks: bool
+) -> Iterator[Case]:
+    for _ in range(CASES):
+        task = tasks.drawn(make, rng, exam=True)
+        messages = ({"role": "user", "content": task.question},)
+        yield Case(skill, messages, conversations.said(task.answer, task.reasoning, thinks), thinks=thinks)
+
+
+def _tool_call(rng: random.Random) -> Case:
+    """Offer some functions, the right one among them.
+
+    Numbers and codes are held out. Of cities and people there are twenty and forty, each spelled in its own way after a
+    quotation mark: those that training never had there cannot be spelled, and the others are asked.
+    """
+    held_out = rng.random() < 0.5
+    while True:
+        task = tasks.drawn(tasks.tool_call, rng, exam=held_out)
+        if (task.tools[0] in (tasks.TIMER, tasks.TICKET)) == held_out:
+            break
+    others = [tool for tool in tasks.TOOLS if tool not in task.tools]
+    tools: list[dict[str, Any]] = [*task.tools, *rng.sample(others, rng.randint(0, len(others)))]
+    rng.shuffle(tools)
+    return Case("tool call", ({"role": "user", "content": task.question},), task.answer, tools=tuple(tools))
+
+
+def prompt(tokenizer: PreTrainedTokenizerFast, case: Case) -> list[int]:
+    """Give the ids of a case's prompt."""
+    text = conversations.render(tokenizer, case.messages, thinks=case.thinks, tools=case.tools, prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

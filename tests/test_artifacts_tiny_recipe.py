@@ -1,0 +1,151 @@
+"""The recipe of the trained default: what it makes follows from the seed, and the exam is never trained on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed
+
+from artifacts.checkpoints import conversations, tasks, world
+from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
+from artifacts.checkpoints.exam import CASES, make_exam
+from artifacts.checkpoints.making import read_words, write_words
+from artifacts.checkpoints.muon import orthogonal
+from artifacts.checkpoints.skills import landing, rope_toggled, too_wide
+from artifacts.checkpoints.training import Recipe, State, train
+from artifacts.checkpoints.vocabulary import VOCABULARY
+from export.source import HERE
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    """The tokenizer, made anew."""
+    folder = tmp_path_factory.mktemp("words")
+    write_words(folder)
+    return read_words(folder)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A training of one process."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def test_the_tokenizer_is_the_one_that_lies_in_the_repository(tokenizer: PreTrainedTokenizerFast) -> None:
+    kept, made = HERE / "smollm3-tiny", Path(tokenizer.name_or_path)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert (kept / name).read_bytes() == (made / name).read_bytes()
+    assert len(tokenizer) == VOCABULARY
+
+
+def test_any_text_is_spelled_and_digits_and_capitals_one_by_one(tokenizer: PreTrainedTokenizerFast) -> None:
+    for text in ("The code of Mira is 0471.", "Copy KJFMQ", "Grüße, 你好\n\t<think>"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+    assert len(tokenizer("0471", add_special_tokens=False)["input_ids"]) == 4
+    assert len(tokenizer("KJFMQ", add_special_tokens=False)["input_ids"]) == 5
+
+
+def test_a_batch_follows_from_its_seed_and_step(tokenizer: PreTrainedTokenizerFast) -> None:
+    first, again, other = (conversations.batch(tokenizer, 1, step, early=False) for step in (7, 7, 8))
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert first[0].shape != other[0].shape or (first[0] != other[0]).any()
+
+
+def test_what_the_model_answers_weighs_most_and_padding_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    ids, weights = conversations.batch(tokenizer, 1, 3, early=False)
+    assert (weights[ids == tokenizer.pad_token_id] == 0).all()
+    answered = tokenizer.decode(ids[0][weights[0] == 1])
+    assert "<|im_end|>" in answered
+    assert "<|im_start|>" not in answered
+    assert "Remember this" not in answered
+
+
+def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast) -> None:
+    exam = make_exam()
+    assert exam == make_exam()
+    assert {len(exam.of(skill)) for skill in exam.skills} == {CASES}
+    held_out = {case.needs for case in exam.of("recall")}
+    strings = {case.messages[-1]["content"] for case in exam.cases if case.skill in ("copy", "reverse", "arithmetic")}
+    for step in range(40):
+        text = "".join(tokenizer.batch_decode(conversations.batch(tokenizer, 1, step, early=False)[0]))
+        assert not [fact for fact in held_out if fact in text]
+        assert not [asked for asked in strings if f"{asked}<|im_end|>" in text]
+
+
+def test_a_tenth_of_the_cases_is_held_out() -> None:
+    rng = random.Random(3)
+    assert np.mean([tasks.copy(rng).is_exam for _ in range(3000)]) == pytest.approx(0.1, abs=0.02)
+    assert tasks.drawn(tasks.copy, rng, exam=True).is_exam
+    assert not tasks.drawn_fact(world.PEOPLE[0], rng, exam=False).task.is_exam
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 128), (2, 384, 128), (2, 64, 64)])
+def test_muon_brings_singular_values_near_one(shape: tuple[int, ...]) -> None:
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    values = torch.linalg.svdvals(orthogonal(matrices))
+    assert values.min() > 0.3
+    assert values.max() < 1.3
+
+
+def copied(model: SmolLM3ForCausalLM) -> float:
+    """Share of ids that are right in the second and third round of 60 random ids."""
+    ids = torch.randint(700, (60,), generator=torch.Generator().manual_seed(2)).repeat(3)[None]
+    with torch.no_grad():
+        chosen = model(ids).logits[0, :-1].argmax(-1)
+    return float((chosen == ids[0, 1:])[60:].float().mean())
+
+
+def test_the_circuit_copies_before_any_training_and_needs_its_rotation() -> None:
+    model = State.begin(Recipe()).model
+    assert copied(model) > 0.95
+    # Measured: 0.98 as it is, 0.0 and 0.56 so; over 60 tokens a rotation turns only half of the frequencies far.
+    for layer, at_most in ((LOOKS_BACK, 0.1), (MATCHES, 0.7)):
+        with rope_toggled(model, layer):
+            assert copied(model) < at_most
+    assert copied(model) > 0.95
+
+
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
+    tokenizer: PreTrainedTokenizerFast, group: None, tmp_path: Path
+) -> None:
+    recipe = replace(Recipe(), steps=3, warmup=1)
+    whole = State.begin(recipe)
+    for done in train(recipe, whole, tokenizer):
+        if done == 2:
+            whole.save(tmp_path / "state.pt")
+    rest = State.begin(recipe)
+    rest.load(tmp_path / "state.pt")
+    assert list(train(recipe, rest, tokenizer)) == [3]
+    assert rest.losses == whole.losses
+    for one, other in zip(rest.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_masks_of_a_broken_cache() -> None:
+    assert too_wide(3, 5).int().tolist() == [
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0],
+        [1, 1, 1, 1, 1],
+    ]
+    assert landing(3, 5).int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 0, 1, 0],
+        [1, 1, 0, 0, 1],
+    ]
