@@ -143,7 +143,8 @@ def test_the_page_says_yes_with_what_was_compared(tmp_path: Path) -> None:
     assert found.verdict, found.problems
     page = write_page(found, {})[0].read_text()
     assert "<strong>Yes</strong>" in page
-    assert re.search(r"agrees with the reference: \d+ tensors, [\d,]+ values", page)
+    numbers = r"\d+ tensors, [\d,]+ elements"
+    assert re.search(f"agrees with the reference: {numbers} with PyTorch; {numbers} layer by layer", page)
     assert "The first wrong tensor" not in page
 
 

@@ -109,7 +109,7 @@ def render(
         written=written(report),
         compared=[found for found in report.findings if found.role != Role.REFERENCE.value],
         checks=list(checks(report)),
-        counts=_counts(report),
+        counted=_counted(report),
         tolerance=TOLERANCE,
     )
 
@@ -121,7 +121,11 @@ def checks(report: Report) -> Iterator[tuple[str, list[Check | None]]]:
         yield subject, [next((c for c in found.checks if c.subject == subject), None) for found in compared]
 
 
-def _counts(report: Report) -> tuple[int, int]:
-    """Give tensors and elements that were compared, in both comparisons."""
-    both = [report.compared, *([report.layers.compared] if report.layers else [])]
-    return sum(tensors for tensors, _ in both), sum(elements for _, elements in both)
+def _counted(report: Report) -> str:
+    """Say what was compared, with the numbers that the terminal shows."""
+    tensors, elements = report.compared
+    said = f"{tensors:,} tensors, {elements:,} elements with PyTorch"
+    if report.layers is None:
+        return said
+    tensors, elements = report.layers.compared
+    return f"{said}; {tensors:,} tensors, {elements:,} elements layer by layer"
