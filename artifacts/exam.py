@@ -10,11 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from artifacts.errors import refuse
 
 EXAM = "exam.json"
+SHOWN = 600
+"""Characters that a message tells of what is wrong with an exam."""
+_STRICT = {"extra": "forbid"}
+"""A key that is not known is an error (see pydantic's `ConfigDict`)."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Case:
         needs: what in the conversation the answer depends on; empty where that is the question alone.
     """
 
+    __pydantic_config__: ClassVar = _STRICT
     skill: str
     messages: tuple[Mapping[str, str], ...]
     answer: str
@@ -40,8 +45,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Exam:
-    """All questions, and a text that the model has never seen and should find likely."""
+    """All questions, and a text of the kind that the model knows."""
 
+    __pydantic_config__: ClassVar = _STRICT
     cases: tuple[Case, ...]
     text: str
 
@@ -72,17 +78,18 @@ class Exam:
         path = folder / EXAM
         if not path.exists():
             return None
+        from pydantic import TypeAdapter
+
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-            cases = (
-                Case(**{**case, "messages": tuple(case["messages"]), "tools": tuple(case["tools"])})
-                for case in raw["cases"]
-            )
-            return cls(tuple(cases), raw["text"])
-        except (ValueError, KeyError, TypeError) as error:
+            exam = TypeAdapter(cls).validate_json(path.read_bytes(), strict=True)
+            for number, case in enumerate(exam.cases):
+                if not case.messages or case.messages[-1].get("role") != "user" or "content" not in case.messages[-1]:
+                    raise ValueError(f"cases.{number}.messages does not end with what a user says")
+        except ValueError as error:
             raise refuse(
                 f"{path} is no exam",
                 expected='{"cases": [{"skill", "messages", "answer", "thinks", "tools", "needs"}, …], "text": "…"}',
-                found=repr(error),
+                found=str(error)[:SHOWN],
                 remedy="get the file again, or remove it: a checkpoint needs none",
             ) from None
+        return exam

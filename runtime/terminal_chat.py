@@ -109,7 +109,11 @@ class Terminal:
     def _show(self, events: Iterator[Event]) -> None:
         """Print an answer as it comes; Ctrl-C ends it."""
         try:
+            thought = False
             for event in events:
+                if thought and not isinstance(event, Reasoning):
+                    self._console.print()
+                thought = isinstance(event, Reasoning)
                 if isinstance(event, ToolCall):
                     self._console.print(f"→ {event.name}({event.arguments})", style="cyan", markup=False)
                 else:

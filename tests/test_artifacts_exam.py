@@ -30,7 +30,22 @@ def test_some_cases_of_a_skill_come_from_all_over_the_exam() -> None:
     assert EXAMPLE.skills == ("copy", "tool call")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cases": [{}], "text": ""}', '{"cases": [{"skil": 1}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"cases": [{}], "text": ""}',
+        '{"cases": [{"skil": 1}]}',
+        '{"cases": [], "text": 5}',
+        '{"cases": [], "text": "", "more": 1}',
+        '{"cases": [{"skill": "x", "messages": [], "answer": "y"}], "text": ""}',
+        '{"cases": [{"skill": "x", "messages": "abc", "answer": "y"}], "text": ""}',
+        '{"cases": [{"skill": "x", "messages": [{"role": "user"}], "answer": "y"}], "text": ""}',
+        '{"cases": [{"skill": "x", "messages": [{"role": "user", "content": "?"}], "answer": 5}], "text": ""}',
+        '{"text":"","cases":[{"skill":"","messages":[{"role":"user","content":""}],"answer":"","thinks":1}]}',
+    ],
+)
 def test_what_is_no_exam_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / EXAM).write_text(text)
     with pytest.raises(StageError, match="is no exam"):

@@ -21,6 +21,7 @@ from artifacts.checkpoints.muon import orthogonal
 from artifacts.checkpoints.skills import landing, rope_toggled, too_wide
 from artifacts.checkpoints.training import Recipe, State, train
 from artifacts.checkpoints.vocabulary import VOCABULARY
+from artifacts.errors import StageError
 from export.source import HERE
 
 if TYPE_CHECKING:
@@ -123,15 +124,23 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
 ) -> None:
     recipe = replace(Recipe(), steps=3, warmup=1)
     whole = State.begin(recipe)
-    for done in train(recipe, whole, tokenizer):
+    for done in train(whole, tokenizer):
         if done == 2:
             whole.save(tmp_path / "state.pt")
     rest = State.begin(recipe)
     rest.load(tmp_path / "state.pt")
-    assert list(train(recipe, rest, tokenizer)) == [3]
+    assert list(train(rest, tokenizer)) == [3]
     assert rest.losses == whole.losses
     for one, other in zip(rest.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_the_state_of_another_training_is_refused(tmp_path: Path) -> None:
+    State.begin(Recipe()).save(tmp_path / "state.pt")
+    with pytest.raises(StageError, match="the state of another training"):
+        State.begin(Recipe(seed=2)).load(tmp_path / "state.pt")
+    with pytest.raises(StageError, match="at least 1 step"):
+        Recipe(steps=0)
 
 
 def test_masks_of_a_broken_cache() -> None:

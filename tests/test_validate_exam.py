@@ -137,6 +137,16 @@ def test_an_examination_judges_answers_and_perplexity(tmp_path: Path, right: Pap
     assert {ANSWERS, PERPLEXITY} <= wrong
 
 
+def test_questions_that_do_not_fit_are_left_out_and_not_counted(tmp_path: Path, right: Paper) -> None:
+    examination = Examination(CONFIG, tuple(range(6)), 12, Reference(tmp_path), right)
+    examination.run(RUNNERS[0], NumpySession())
+    for slots, answered in ((20, 1), (2, 0)):
+        runner = Runner("linear", Role.JUDGED, Form.MODEL_LINEAR)
+        found = examination.run(runner, NumpySession(Form.MODEL_LINEAR, capacity=slots))
+        assert any(f"exam: {2 - answered} of 2 questions" in left for left in found.left_out)
+        assert [check.tensors for check in found.checks if check.subject == ANSWERS] == ([answered] if answered else [])
+
+
 def test_a_paper_is_spelled_by_the_models_own_tokenizer(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (tmp_path / name).write_bytes((CHAT / name).read_bytes())
@@ -181,6 +191,13 @@ def test_the_table_shows_skills_and_what_was_answered(right: Paper) -> None:
     assert "skill 0" in said
     assert "1/1" in said
     assert "the first answer" in said
+    with console.capture() as captured:
+        unnamed = replace(right, source="my[/b].txt")
+        show_exam(
+            unnamed, [Findings("model_linear_fp32", "judged"), Findings("PyTorch FP32", "", sheet=sheet)], console
+        )
+        show_exam(unnamed, [Findings("model_linear_fp32", "judged")], console)
+    assert "the first answer" in captured.get()
     with console.capture() as captured:
         show_exam(replace(right, questions=()), [Findings("PyTorch FP32", "reference", sheet=sheet)], console)
     assert f"{sheet.perplexity:.4f}" in captured.get()

@@ -170,7 +170,12 @@ class Examination:
         reference = self.reference.read_sheet()
         judged = runner.role is Role.JUDGED
         wrong = judge_answers(findings.sheet, reference, self.paper) if judged else []
-        findings.checks.append(Check(ANSWERS, len(findings.sheet.answers), 0, problems=abridged(wrong)))
+        answered = len(findings.sheet.answers) - findings.sheet.unanswered
+        if findings.sheet.unanswered:
+            left = f"{findings.sheet.unanswered} of {len(self.paper.questions)} questions"
+            findings.left_out.append(f"{ANSWERS}: {left} are longer than the capacity of {capacity(session)}")
+        if answered:
+            findings.checks.append(Check(ANSWERS, answered, 0, problems=abridged(wrong)))
         if findings.sheet.perplexity is not None:
             wrong = judge_perplexity(findings.sheet, reference) if judged else []
             findings.checks.append(Check(PERPLEXITY, 1, 0, problems=abridged(wrong)))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from artifacts.checkpoints.architecture import CONFIG
 from artifacts.checkpoints.conversations import PROCESSES, TOKENS
 from artifacts.checkpoints.exam import CASES
+from artifacts.checkpoints.world import SENTENCES
 from artifacts.exam import Exam
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
 
     from artifacts.checkpoints.skills import Question
-    from artifacts.checkpoints.training import Recipe, State
+    from artifacts.checkpoints.training import State
 
 CURVES = "curves.png"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -35,12 +36,14 @@ class Found:
         recall: for each range of distances, how many cases and how many of them right.
         broken: for each fault, the share of recall's cases that are still answered right.
         perplexity: of the exam's text.
+        floor: the least perplexity that it can have, since each sentence is drawn from all.
     """
 
     skills: dict[str, float]
     recall: dict[str, tuple[int, int]]
     broken: dict[str, float]
     perplexity: float
+    floor: float
 
 
 def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam: Exam) -> Found:
@@ -54,16 +57,16 @@ def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam:
         asked = [question for question in recall if nearest <= question.distance(tokenizer) < farthest]
         far[f"{nearest} to {farthest - 1}"] = (len(asked), sum(answers_right(model, question) for question in asked))
     ids = tokenizer(exam.text, add_special_tokens=False)["input_ids"]
-    return Found(
-        score(model, questions), far, sensitivity(model, _sample(recall)), perplexity(model, list(ids), _WINDOW)
-    )
+    floor = SENTENCES ** (exam.text.count(".") / len(ids))
+    broken = sensitivity(model, _sample(recall))
+    return Found(score(model, questions), far, broken, perplexity(model, list(ids), _WINDOW), floor)
 
 
 def _sample(questions: Sequence[Question]) -> Sequence[Question]:
     return questions[::2]
 
 
-def text(recipe: Recipe, state: State, found: Found) -> str:
+def text(state: State, found: Found) -> str:
     """Write the card."""
     import jinja2
 
@@ -74,8 +77,9 @@ def text(recipe: Recipe, state: State, found: Found) -> str:
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         found=found,
         cases=CASES,
+        sentences=SENTENCES,
         curves=CURVES,
-        recipe=recipe,
+        recipe=state.recipe,
         tokens=TOKENS,
         processes=PROCESSES,
         minutes=state.seconds / 60,
@@ -90,15 +94,16 @@ def draw_curves(path: Path, state: State) -> None:
 
     figure = Figure(figsize=(9, 6), layout="constrained")
     loss, skills = figure.subplots(2, 1, sharex=True)
-    smooth = np.convolve(state.losses, np.ones(_SMOOTH) / _SMOOTH, "valid")
-    loss.plot(np.arange(len(smooth)) + _SMOOTH, smooth, color="black", linewidth=1)
+    window = min(_SMOOTH, len(state.losses))
+    smooth = np.convolve(state.losses, np.ones(window) / window, "valid")
+    loss.plot(np.arange(len(smooth)) + window, smooth, color="black", linewidth=1)
     loss.set(ylabel=f"loss, mean of {_SMOOTH} steps", yscale="log")
     for skill in state.scores[-1][1]:
         skills.plot(
             [step for step, _ in state.scores], [100 * scores[skill] for _, scores in state.scores], ".-", label=skill
         )
     skills.set(xlabel="step", ylabel="right answers, %", ylim=(-3, 103))
-    skills.legend(fontsize="small", ncols=2)
+    skills.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for axes in (loss, skills):
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110, format="png")

@@ -80,7 +80,7 @@ def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length:
     """Make one conversation of about `length` tokens, as the chat template writes it."""
     thinks = rng.random() < 0.35
     budget = length * _CHARACTERS_A_TOKEN
-    with_tools = length >= 256 and rng.random() < 0.25
+    with_tools = rng.random() < 0.25
     with_facts = rng.random() < 0.75 and (not with_tools or length >= 512)
     told, facts = _told(rng, budget * rng.uniform(0.05, 0.5)) if with_facts else ("", [])
     tools = rng.sample(tasks.TOOLS, rng.choice((1, 2, 4)) if length >= 512 else 1) if with_tools else []

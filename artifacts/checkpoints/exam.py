@@ -1,4 +1,4 @@
-"""The exam: questions that training never saw, with their answers, and a text of the world's own kind.
+"""The exam: questions that training never saw, and a text of the world's own sentences in a new order.
 
 It goes along with the checkpoint as `exam.json`, so that whoever runs the model can ask it.
 """
@@ -19,7 +19,7 @@ CASES = 60
 """Cases of each skill: one right or wrong is 1.7 %."""
 _SEED = 20261130
 _CHARACTERS = (150, 5100)
-"""Of what is told before a fact is asked for, up to 1,100 tokens: as long as the longest conversations of training."""
+"""Of what is told before a fact is asked for; the longest prompts have a hundred tokens more than training's rows."""
 _TEXT = 4000
 
 

@@ -43,7 +43,7 @@ def make(place: Path, work: Path, recipe: Recipe, progress: Progress) -> None:
 
     Args:
         place: the checkpoint's folder.
-        work: where the state of the training is kept; a training that was stopped goes on from there.
+        work: where the state of the training is kept until it is done; one that was stopped goes on from there.
         recipe: seed, steps and rates.
         progress: is told of steps, losses and scores.
     """
@@ -51,7 +51,8 @@ def make(place: Path, work: Path, recipe: Recipe, progress: Progress) -> None:
     write_words(work)
     with tempfile.TemporaryDirectory() as meeting, _peers(work, recipe, Path(meeting) / "meeting"):
         state = _train(work, recipe, progress, 0, Path(meeting) / "meeting")
-    write_checkpoint(place, work, recipe, state, progress)
+    write_checkpoint(place, work, state, progress)
+    (work / _STATE).unlink()
 
 
 def write_words(folder: Path) -> None:
@@ -71,7 +72,7 @@ def read_words(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def write_checkpoint(place: Path, work: Path, recipe: Recipe, state: State, progress: Progress) -> None:
+def write_checkpoint(place: Path, work: Path, state: State, progress: Progress) -> None:
     """Round the weights, ask the whole exam, and write every file of the checkpoint."""
     from safetensors.torch import save_file
 
@@ -89,7 +90,7 @@ def write_checkpoint(place: Path, work: Path, recipe: Recipe, state: State, prog
             writing.path(name).write_bytes((work / name).read_bytes())
         exam.write(writing.path("exam.json"))
         card.draw_curves(writing.path(card.CURVES), state)
-        writing.path("README.md").write_text(card.text(recipe, state, found), encoding="utf-8")
+        writing.path("README.md").write_text(card.text(state, found), encoding="utf-8")
 
 
 @contextmanager
@@ -132,7 +133,7 @@ def _train(work: Path, recipe: Recipe, progress: Progress, rank: int, meeting: P
     tokenizer = read_words(work)
     begun, before = time.monotonic(), state.seconds
     progress.begin(recipe.steps, len(state.losses))
-    for done in train(recipe, state, tokenizer):
+    for done in train(state, tokenizer):
         state.seconds = before + time.monotonic() - begun
         if rank == 0:
             if done % _SCORED_EVERY == 0 or done == recipe.steps:

@@ -10,7 +10,7 @@ import json
 import random
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from artifacts.checkpoints import world
@@ -48,7 +48,7 @@ class Fact:
     """Something said early in a conversation, and the task that asks for it later."""
 
     statement: str
-    task: Task = field(compare=False)
+    task: Task
 
 
 def has_thing(rng: random.Random, person: str) -> Fact:

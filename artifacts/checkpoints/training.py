@@ -10,7 +10,7 @@ training that was stopped goes on from there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from artifacts.checkpoints import conversations
 from artifacts.checkpoints.architecture import CONFIG
 from artifacts.checkpoints.beginning import lay_out
 from artifacts.checkpoints.muon import Muon
+from artifacts.errors import refuse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
@@ -48,6 +49,13 @@ class Recipe:
     warmup: int = 100
     decay: float = 0.4
 
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            found = f"--steps {self.steps}"
+            raise refuse(
+                "there is nothing to train", expected="at least 1 step", found=found, remedy="leave out --steps"
+            )
+
     def rate(self, step: int) -> float:
         """Share of the highest learning rate at a step."""
         return min(1.0, (step + 1) / self.warmup, (self.steps - step) / (self.decay * self.steps))
@@ -58,12 +66,14 @@ class State:
     """A training as far as it is.
 
     Attributes:
+        recipe: what the training was told.
         optimizers: of the matrices, and of the rest.
         losses: of every step so far.
         scores: how far it was, in steps, and the share of right answers of each skill then.
         seconds: what it took so far.
     """
 
+    recipe: Recipe
     model: SmolLM3ForCausalLM
     optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer]
     losses: list[float] = field(default_factory=list)
@@ -82,40 +92,52 @@ class State:
         known = {id(parameter) for parameter in matrices}
         others = [parameter for parameter in model.parameters() if id(parameter) not in known]
         adam = torch.optim.AdamW(others, lr=recipe.others, betas=(0.9, 0.95), weight_decay=0.0)
-        return cls(model, (Muon(matrices, lr=recipe.matrices), adam))
+        return cls(recipe, model, (Muon(matrices, lr=recipe.matrices), adam))
 
     def save(self, path: Path) -> None:
         """Keep the state, whole or not at all."""
         beside = path.with_suffix(".part")
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        kept = {"losses": self.losses, "scores": self.scores, "seconds": self.seconds}
+        kept = {"losses": self.losses, "scores": self.scores, "seconds": self.seconds, "recipe": asdict(self.recipe)}
         torch.save({"model": self.model.state_dict(), "optimizers": optimizers, **kept}, beside)
         beside.replace(path)
 
     def load(self, path: Path) -> None:
-        """Take up a kept state."""
+        """Take up a kept state.
+
+        Raises:
+            StageError: it is that of another recipe.
+        """
         kept: dict[str, Any] = torch.load(path, weights_only=True)
+        if kept["recipe"] != asdict(self.recipe):
+            raise refuse(
+                f"{path} is the state of another training",
+                expected=str(self.recipe),
+                found=str(kept["recipe"]),
+                remedy="finish that one with its own --seed and --steps, or remove the file, or give another --work",
+            )
         self.model.load_state_dict(kept["model"])
         for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.losses, self.scores, self.seconds = kept["losses"], kept["scores"], kept["seconds"]
 
 
-def train(recipe: Recipe, state: State, tokenizer: PreTrainedTokenizerFast) -> Iterator[int]:
+def train(state: State, tokenizer: PreTrainedTokenizerFast) -> Iterator[int]:
     """Go on to the recipe's last step; every process of the group does the same.
 
     Yields:
         The number of steps done, after each.
     """
+    recipe = state.recipe
     rank, processes = distributed.get_rank(), distributed.get_world_size()
     for step in range(len(state.losses), recipe.steps):
         ids, weights = conversations.batch(tokenizer, recipe.seed, step, early=step < recipe.early)
         mine = torch.from_numpy(ids[rank::processes]), torch.from_numpy(weights[rank::processes])
-        state.losses.append(_learn(state, *mine, rate=recipe.rate(step), recipe=recipe))
+        state.losses.append(_learn(state, *mine, rate=recipe.rate(step)))
         yield step + 1
 
 
-def _learn(state: State, ids: Tensor, weights: Tensor, *, rate: float, recipe: Recipe) -> float:
+def _learn(state: State, ids: Tensor, weights: Tensor, *, rate: float) -> float:
     """Take one step.
 
     Args:
@@ -123,7 +145,6 @@ def _learn(state: State, ids: Tensor, weights: Tensor, *, rate: float, recipe: R
         ids: this process's rows (rows, length).
         weights: of each id as something to predict, likewise.
         rate: share of the highest learning rates.
-        recipe: what the training was told.
 
     Returns:
         The loss of the whole batch.
@@ -134,7 +155,7 @@ def _learn(state: State, ids: Tensor, weights: Tensor, *, rate: float, recipe: R
     loss = (losses * weight).sum()
     loss.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
     total = _share_gradients(list(state.model.parameters()), torch.stack([loss.detach(), weight.sum()]))
-    for optimizer, highest in zip(state.optimizers, (recipe.matrices, recipe.others), strict=True):
+    for optimizer, highest in zip(state.optimizers, (state.recipe.matrices, state.recipe.others), strict=True):
         for group in optimizer.param_groups:
             group["lr"] = highest * rate
         optimizer.step()

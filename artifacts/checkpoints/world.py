@@ -1,6 +1,6 @@
 """The words of the small world that the tiny model is trained on, and sentences made of them.
 
-Everything is ours and simple on purpose: a vocabulary of 768 ids must spell it, and two million parameters learn it.
+Everything is ours and simple on purpose: a vocabulary of 768 ids must spell it, and 1.7 million parameters learn it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _MOODS = tuple("old young small happy quiet tired clever gentle".split())
 _ACTS = tuple("sleeps walks sits waits sings plays rests hides".split())
 _WHERE = tuple("near under behind beside by".split())
 _PLACES = tuple("the river,the tree,the house,the hill,the garden,the bridge,the lake,the road".split(","))
+SENTENCES = len(ANIMALS) * len(_MOODS) * len(_ACTS) * len(_WHERE) * len(_PLACES)
+"""Different sentences that there are, each as likely as another."""
 
 
 def sentence(rng: random.Random, animal: str | None = None) -> str:

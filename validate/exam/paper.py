@@ -17,6 +17,7 @@ ASKED = 5
 LONGEST_TEXT = 2048
 """Tokens of a text that are read; enough for three digits of its perplexity."""
 SHORTEST_TEXT = 2
+"""Tokens: the first one is given, and at least one must be there to be foreseen."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +83,26 @@ def paper(folder: Path, config: ModelConfig, reader: Reader, text: Path | None) 
         StageError: there is a text and no tokenizer, the text cannot be read or is too short, or the exam is none.
     """
     exam = Exam.read(folder)
+    if text is None and exam is None:
+        return Paper()
+    if not reader.has_tokenizer:
+        raise refuse(
+            "this model has no tokenizer, so it can neither read a text nor answer an exam",
+            expected="a checkpoint with tokenizer.json",
+            found="--text" if text is not None else "exam.json and no tokenizer",
+            remedy="leave out --text" if text is not None else "export a checkpoint that is whole",
+        )
     if text is not None:
         ids, source = _ids(text, reader), str(text)
-    elif exam is not None:
-        ids, source = reader.spell(exam.text), "the exam's text"
     else:
-        return Paper()
-    questions = () if exam is None else tuple(_questions(exam, reader, config))
+        ids, source = reader.spell(exam.text if exam else ""), "the exam's text"
+    questions = _questions(exam, reader, config) if exam and exam.cases else ()
     return Paper(questions, ids[: min(LONGEST_TEXT, config.max_positions)], source)
 
 
-def _questions(exam: Exam, reader: Reader, config: ModelConfig) -> list[Question]:
+def _questions(exam: Exam, reader: Reader, config: ModelConfig) -> tuple[Question, ...]:
     chosen = [case for skill in exam.skills for case in exam.of(skill, ASKED)]
-    questions = [_spelled(case, reader) for case in chosen]
+    questions = tuple(_spelled(case, reader) for case in chosen)
     longest = max(len(question.prompt) + len(question.answer) for question in questions)
     if longest > config.max_positions:
         raise refuse(
@@ -128,12 +136,6 @@ def read_text(path: Path) -> str:
 
 def _ids(path: Path, reader: Reader) -> tuple[int, ...]:
     text = read_text(path)
-    if not reader.has_tokenizer:
-        raise refuse(
-            "this model has no tokenizer, so it has no perplexity of a text",
-            expected="a checkpoint with tokenizer.json",
-            remedy="leave out --text",
-        )
     ids = reader.spell(text)
     if len(ids) < SHORTEST_TEXT:
         found = f"{len(ids)} tokens"

@@ -14,7 +14,7 @@ from runtime.session import Array, Session
 from validate import greedy
 from validate.cache import capacity, empty_cache
 from validate.comparison import TOLERANCE
-from validate.exam.paper import Paper, Question
+from validate.exam.paper import SHORTEST_TEXT, Paper, Question
 from validate.greedy import Continuation
 from validate.play import run_call
 from validate.scenarios import Passage
@@ -49,6 +49,11 @@ class Sheet:
         ]
         return sum(found), len(found)
 
+    @property
+    def unanswered(self) -> int:
+        """Questions that do not fit the runner's cache."""
+        return sum(answer is None for answer in self.answers)
+
     def to_json(self) -> dict[str, Any]:
         """Give plain JSON values; a perplexity that is no number is kept as text."""
         raw = asdict(self)
@@ -69,7 +74,7 @@ def sit(session: Session, paper: Paper, layers: int) -> Sheet:
     for question in paper.questions:
         fits = slots is None or len(question.prompt) + len(question.answer) <= slots
         sheet.answers.append(_answered(session, question, layers, sheet) if fits else None)
-    if paper.text and session.outputs[LOGITS].axes[1] != 1:
+    if len(paper.text) >= SHORTEST_TEXT and session.outputs[LOGITS].axes[1] != 1:
         sheet.perplexity = perplexity(session, paper.text, layers)
     return sheet
 

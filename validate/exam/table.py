@@ -32,7 +32,9 @@ def _skills(paper: Paper, findings: Sequence[Findings]) -> Table:
                 f"{right}/{asked}" for right, asked in (found.sheet.right(paper, skill) for skill in paper.skills)
             ]
             table.add_row(found.runner, *scores, spelled(found))
-    table.caption = f"perplexity of {paper.source}, {len(paper.text):,} tokens; blank where only last logits come out"
+    table.caption = (
+        f"perplexity of {escape(paper.source)}, {len(paper.text):,} tokens; blank where only last logits come out"
+    )
     return table
 
 
@@ -46,12 +48,12 @@ def _perplexity(paper: Paper, findings: Sequence[Findings]) -> Table:
 
 def _turns(paper: Paper, findings: Sequence[Findings]) -> Table:
     """The first question of each skill, and what the graph that chat and serve run answers."""
-    speaker = next((found for found in findings if found.runner == SPEAKER), findings[0])
-    texts = speaker.sheet.texts if speaker.sheet is not None else []
-    table = Table("skill", "asked", "answered", title=f"One turn of each skill, as {speaker.runner} speaks")
-    for skill in paper.skills:
+    sheets = {found.runner: found.sheet for found in findings if found.sheet is not None and found.sheet.texts}
+    runner = SPEAKER if SPEAKER in sheets else next(iter(sheets), "nobody")
+    table = Table("skill", "asked", "answered", title=f"One turn of each skill, as {runner} speaks")
+    for skill in paper.skills if sheets else ():
         number = next(number for number, question in enumerate(paper.questions) if question.skill == skill)
-        table.add_row(escape(skill), escape(paper.questions[number].asked), escape(texts[number]))
+        table.add_row(escape(skill), escape(paper.questions[number].asked), escape(sheets[runner].texts[number]))
     return table
 
 
