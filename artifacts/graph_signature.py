@@ -10,11 +10,12 @@ from onnx import TensorProto
 from artifacts.contract import Precision, Signature, TensorSpec
 from artifacts.errors import Problem
 
-_TYPES = {
+ELEMENT_TYPES = {
     Precision.BF16: TensorProto.BFLOAT16,
     Precision.FP32: TensorProto.FLOAT,
     Precision.INT64: TensorProto.INT64,
 }
+"""Element types as ONNX numbers them."""
 
 
 def signature_problems(graph: onnx.GraphProto, contract: Signature, name: str, remedy: str) -> Iterator[Problem]:
@@ -38,7 +39,7 @@ def signature_problems(graph: onnx.GraphProto, contract: Signature, name: str, r
 
 
 def _expected(spec: TensorSpec) -> str:
-    return _spelled(_TYPES[spec.precision], [str(axis) for axis in spec.axes])
+    return _spelled(ELEMENT_TYPES[spec.precision], [str(axis) for axis in spec.axes])
 
 
 def _found(value: onnx.ValueInfoProto) -> str:

@@ -11,21 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from onnx import TensorProto
 
-from artifacts.contract import Precision, TensorSpec
+from artifacts.contract import TensorSpec
 from artifacts.errors import refuse
+from artifacts.graph_signature import ELEMENT_TYPES
 from runtime.host_graph import host_graph
 from runtime.memory import Memory, zeros
 from runtime.onnxruntime_session import OnnxRuntimeSession
 from runtime.session import Provider, numpy_type
-
-_ELEMENTS = {
-    Precision.INT64: TensorProto.INT64,
-    Precision.FP32: TensorProto.FLOAT,
-    Precision.BF16: TensorProto.BFLOAT16,
-}
-"""Element types as ONNX numbers them."""
 
 
 class BindableOnnxRuntimeSession(OnnxRuntimeSession):
@@ -41,7 +34,8 @@ class BindableOnnxRuntimeSession(OnnxRuntimeSession):
         super().__enter__()
         self._host, self._device = (OrtDevice.make(name, 0)._get_c_device() for name in ("cpu", self._provider))
         self._elements = [
-            [(name, _ELEMENTS[spec.precision]) for name, spec in specs.items()] for specs in (self.inputs, self.outputs)
+            [(name, ELEMENT_TYPES[spec.precision]) for name, spec in specs.items()]
+            for specs in (self.inputs, self.outputs)
         ]
         return self
 
