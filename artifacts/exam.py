@@ -1,7 +1,7 @@
 """An exam: questions with their right answers, which a checkpoint may bring along as `exam.json`.
 
-A broken layer shows as a wrong answer. Each case is a conversation for the chat template, and the text that the
-model should write next, up to its end-of-turn token.
+What a model can no longer do shows as a wrong answer. Each case is a conversation for the chat template, and the text
+that the model should write next, up to its end-of-turn token.
 """
 
 from __future__ import annotations

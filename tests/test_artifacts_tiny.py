@@ -1,4 +1,4 @@
-"""The trained default is what its card says: small, skilled, and lost when a layer or the cache is broken."""
+"""The trained default is what its card says: small, skilled, and lost when its lookup or the cache is broken."""
 
 from __future__ import annotations
 

@@ -93,13 +93,28 @@ def judge(found: Continuation, reference: Continuation, noise: float) -> list[st
     """
     if not reference.tokens or len(found.tokens) != len(reference.tokens):
         return [f"{len(found.tokens)} tokens were chosen, the reference chose {len(reference.tokens)}"]
-    step = first_difference(found, reference)
-    if step is None or reference.gaps[step] <= noise:
+    step = parting(found, reference, noise)
+    if step is None:
         return []
     return [
         f"step {step}: token {found.tokens[step]}, expected {reference.tokens[step]}; the reference's two largest "
         f"logits are {reference.gaps[step]:.3g} apart, the arithmetic's noise is {noise:.1g}"
     ]
+
+
+def parting(found: Continuation, reference: Continuation, noise: float) -> int | None:
+    """Give the step at which two continuations part, if that is a fault; one that ends before the other parts there.
+
+    Args:
+        found: what was chosen.
+        reference: what the reference chose.
+        noise: as `judge` has it; where they part in a near tie, all that follows is no fault.
+    """
+    step = first_difference(found, reference)
+    if step is None:
+        ends = sorted((len(found.tokens), len(reference.tokens)))
+        return ends[0] if ends[0] != ends[1] else None
+    return None if reference.gaps[step] <= noise else step
 
 
 def first_difference(found: Continuation, reference: Continuation) -> int | None:

@@ -119,11 +119,9 @@ def judge_answers(found: Sheet, reference: Sheet, paper: Paper) -> list[str]:
     for question, mine, right in zip(paper.questions, found.answers, reference.answers, strict=True):
         if mine is None or right is None:
             continue
-        step = greedy.first_difference(mine, right)
-        ended_elsewhere = step is None and len(mine.tokens) != len(right.tokens)
-        if ended_elsewhere or (step is not None and not right.gaps[step] <= noise):
-            where = f"step {min(len(mine.tokens), len(right.tokens)) if step is None else step}"
-            problems.append(f"{question.skill}, {question.asked!r}: another answer than PyTorch's from {where} on")
+        step = greedy.parting(mine, right, noise)
+        if step is not None:
+            problems.append(f"{question.skill}, {question.asked!r}: another answer than PyTorch's from step {step} on")
     return problems
 
 
