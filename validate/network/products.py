@@ -50,14 +50,18 @@ def matrix_multiply(layer: Layer) -> Operation:
 
 
 def _rows_by_matrix(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """(R, K) × (K, N) in a 16-bit type with sums in FP32; torch's own BF16 product crawls on CPUs without AVX-512."""
+    """(R, K) × (K, N) in a 16-bit type with sums in FP32.
+
+    On CPUs without AVX-512 torch's own BF16 product crawls, but for one row it has a kernel for each order in which a
+    matrix may lie: (K, N) row by row, and (N, K), the order of a tied head.
+    """
     import torch
 
     count = rows.shape[0]
-    if count == 1:
-        return torch.mv(matrix.t(), rows.view(-1)).unsqueeze(0)
     if count <= ROWS_ALONE:
         transposed = matrix.t()
+        if matrix.is_contiguous():
+            return torch.cat([torch.mm(transposed, row.unsqueeze(1)) for row in rows.unbind()], 1).t()
         return torch.stack([torch.mv(transposed, row) for row in rows.unbind()])
     wide = rows.float()
     columns = max(1, BLOCK // matrix.shape[0])

@@ -81,9 +81,7 @@ def rotary_embedding(layer: Layer) -> Operation:
         x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor | None = None
     ) -> torch.Tensor:
         if positions is not None:
-            _within_table(layer, positions, cos.shape[0])
-            shape = (*positions.shape, cos.shape[1])
-            cos, sin = (table.index_select(0, positions.reshape(-1)).view(shape) for table in (cos, sin))
+            cos, sin = (_rows_of_table(layer, table, positions) for table in (cos, sin))
         cos, sin = cos.unsqueeze(1).float(), sin.unsqueeze(1).float()
         rotated = (x[..., :width] if width else x).float()
         if interleaved:
@@ -97,12 +95,14 @@ def rotary_embedding(layer: Layer) -> Operation:
     return turn
 
 
-def _within_table(layer: Layer, positions: torch.Tensor, rows: int) -> None:
-    if not positions.numel():
-        return
-    least, most = (int(bound) for bound in positions.aminmax())
-    if least < 0 or most >= rows:
-        raise layer.refuse(f"positions from {least} to {most}", f"positions from 0 to {rows - 1}, its table's rows")
+def _rows_of_table(layer: Layer, table: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Give a table's row for each position."""
+    try:
+        return table.index_select(0, positions.reshape(-1)).view(*positions.shape, table.shape[1])
+    except IndexError:
+        least, most = (int(bound) for bound in positions.aminmax())
+        rows = f"positions from 0 to {table.shape[0] - 1}, its table's rows"
+        raise layer.refuse(f"positions from {least} to {most}", rows) from None
 
 
 def cache_update(layer: Layer) -> Operation:
