@@ -25,8 +25,9 @@ TENSOR ?=
 PROMPT ?= What is the capital of France?
 
 PY     := .venv/bin/python
-# Two processes, and one thread in each: more would only wait for each other.
-PYTEST  = OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(TEST_ARGS)
+# Two processes, and one thread in each: more would only wait for each other. What a file's tests share is made once, and
+# bytecode is kept, since many tests start a process of their own.
+PYTEST  = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 READY  := .venv/.ready
 # What a person gives reaches the commands through the environment, so that no quote or space in it is the shell's.
 export MODEL OUT NAME REVISION LAYERS LAYER TENSOR PROMPT

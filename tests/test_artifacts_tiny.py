@@ -70,6 +70,7 @@ def test_it_has_the_skills_that_its_card_tells_of(
     assert all(share >= 11 / 12 for share in found.values()), found
 
 
+@pytest.mark.slow
 def test_it_is_lost_when_it_is_broken(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     found = sensitivity(model, questions(tokenizer, "recall")[::2])
     assert len(found) == CONFIG["num_hidden_layers"] + 3

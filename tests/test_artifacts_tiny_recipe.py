@@ -119,6 +119,7 @@ def test_the_circuit_copies_before_any_training_and_needs_its_rotation() -> None
     assert copied(model) > 0.95
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
     tokenizer: PreTrainedTokenizerFast, group: None, tmp_path: Path
 ) -> None:

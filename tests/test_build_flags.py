@@ -63,6 +63,7 @@ def test_what_is_said_to_fail_fails(try_flag: Builder, changes: dict[str, Any], 
         try_flag(**changes)
 
 
+@pytest.mark.slow
 def test_what_is_said_to_do_nothing_does_nothing(try_flag: Builder, tmp_path: Path) -> None:
     """Sizes are compared, since two builds of one graph differ in their bytes."""
     cache = tmp_path / "timing.cache"
@@ -82,6 +83,7 @@ def test_turing_cannot_compute_in_bf16(folder: ModelFolder, monkeypatch: pytest.
         build_plan(folder, replace(ADA, compute_capabilities=("7.5",)), gpus=[])
 
 
+@pytest.mark.slow
 def test_verbose_shows_the_log(folder: ModelFolder) -> None:
     command = ["-m", "build", str(folder.root), "--backend", "tensorrt-rtx", "--compute-capability", "12.1"]
     python = sys.executable

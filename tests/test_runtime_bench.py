@@ -27,6 +27,7 @@ def test_a_decode_step_can_be_no_faster_than_its_bytes(tmp_path: Path) -> None:
     assert decode_limit(config, 100, 2, weights + 2 * cache) == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_memory_is_read_at_some_speed() -> None:
     assert 1e8 < bandwidth() < 1e13
 

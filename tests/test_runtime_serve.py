@@ -57,7 +57,8 @@ def started(tmp_path: Path, **environment: str) -> Iterator[tuple[subprocess.Pop
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_running_and_waiting_texts_and_the_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -59,7 +59,10 @@ def relabelled(rows: Sequence[TensorFinding]) -> list[TensorFinding]:
     return [replace(row, subject=row.subject.replace(LABEL, ENGINE)) for row in rows]
 
 
-@pytest.mark.parametrize("asked", ["named", "1", "model.layers.1.self_attn.attention"])
+SLOW_ASKED = [pytest.param(asked, marks=pytest.mark.slow) for asked in ("1", "model.layers.1.self_attn.attention")]
+
+
+@pytest.mark.parametrize("asked", ["named", *SLOW_ASKED])
 def test_an_engine_is_judged_as_the_network_is(
     folder: ModelFolder, comparison: Comparison, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

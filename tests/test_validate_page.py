@@ -18,6 +18,7 @@ import pytest
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from tests.browser import CHROMIUM, DRIVER, open_browser
+from tests.undrawn import leave_out_pictures
 from validate.certificate import Movement
 from validate.exam import Paper, Question, Sheet
 from validate.findings import Check, Findings
@@ -138,7 +139,8 @@ def test_the_page_says_no_first_then_where_and_why(text: str) -> None:
     assert "gate_proj</code> (right)" in text
 
 
-def test_the_page_says_yes_with_what_was_compared(tmp_path: Path) -> None:
+def test_the_page_says_yes_with_what_was_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_pictures(monkeypatch)
     found = report(tmp_path, layers=layer_findings(wrong=False))
     assert found.verdict, found.problems
     page = write_page(found, {})[0].read_text()
@@ -156,7 +158,8 @@ def test_it_names_model_target_versions_and_what_the_results_are(text: str) -> N
     assert not re.search(r"engine", text.replace("No engine was run", ""), re.IGNORECASE)
 
 
-def test_an_engine_is_named_where_one_was_run(tmp_path: Path) -> None:
+def test_an_engine_is_named_where_one_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_pictures(monkeypatch)
     layers = layer_findings(wrong=False)
     rows = tuple(replace(row, subject=row.subject.replace(LABEL, ENGINE)) for row in layers.tensors)
     found = report(tmp_path, layers=replace(layers, tensors=rows))
@@ -213,7 +216,8 @@ def test_a_report_without_layers_has_a_page_too(tmp_path: Path) -> None:
     assert "Continuation, side by side" in page
 
 
-def test_an_exam_is_a_table_of_right_answers_and_perplexities(tmp_path: Path) -> None:
+def test_an_exam_is_a_table_of_right_answers_and_perplexities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_pictures(monkeypatch)
     made = report(tmp_path, layers=None)
     questions = (Question("recall", (1, 2), (3, 4), "the code?", "4"), Question("copy", (1,), (5,), "copy", "5"))
     sheet = Sheet([Continuation([3, 4], [1.0, 1.0]), Continuation([6], [1.0])], 9.0, 2.3456)
@@ -253,6 +257,7 @@ def test_tensors_that_could_not_be_measured_are_drawn_all_the_same(tmp_path: Pat
     assert command(broken, tmp_path).endswith(f"--layer {broken.layer} --graph model")
 
 
+@pytest.mark.slow
 def test_the_command_makes_the_page_again_from_the_json(tmp_path: Path) -> None:
     folder = ModelFolder(tmp_path / "a-model")
     place = folder.target("validate", "a-target")

@@ -1,6 +1,7 @@
 """Faults planted in the real graphs of a small model are each a no, and the graphs as they are a yes.
 
-Measured: the right graphs are within 2e-5 of PyTorch; the smallest of these faults is off by 1.6e-2.
+Measured: the right graphs are within 2e-5 of PyTorch; the smallest of these faults is off by 1.6e-2. The quick tests of
+test_validate_examination.py plant the same kinds of faults in a model that needs no export.
 """
 
 import json
@@ -27,6 +28,8 @@ from validate.worker import Order
 
 Plant = Callable[[onnx.ModelProto], None]
 PROMPT, TOKENS = (5, 6, 7, 8), 8
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
 from tests.checkpoint_folder import small_config, write_checkpoint
 from tests.layer_findings import RIGHT
+from tests.undrawn import leave_out_pictures
 from validate import Options, validate, validation
 from validate.__main__ import main
 from validate.findings import Check, Findings
@@ -53,6 +54,8 @@ def wrong(*ignored: object) -> list[Findings]:
 
 @pytest.fixture
 def runners_find(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[Findings]]], None]:
+    """Let the runners find what a test says; the page has no pictures, which tests/test_validate_page.py looks at."""
+    leave_out_pictures(monkeypatch)
     monkeypatch.setattr("validate.supervision.run_layers", lambda *ignored: RIGHT)
     return lambda found: monkeypatch.setattr("validate.supervision.run_all", found)
 
