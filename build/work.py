@@ -14,7 +14,7 @@ from artifacts.backend import load, logger
 from artifacts.digest import HashingFile, sha256_of
 from artifacts.errors import StageError
 from artifacts.manifest import FileRecord, Manifest
-from artifacts.versions import versions
+from artifacts.versions import own_version, versions
 from artifacts.writing import Writing
 from build.engine import Parsed, build_engine, failure, parse_network
 from build.layers import count_kinds, read_interface, read_layers, write_network
@@ -56,7 +56,7 @@ class Work:
             "options": options_record(self.options, self.target, self.planning),
             "checkpoint": self.sources.checkpoint,
             "inputs": self.sources.files,
-            "tools": versions(self.target.backend.value, "polygraphy"),
+            "tools": {**own_version("build"), **versions(self.target.backend.value, "polygraphy")},
         }
 
     def known(self) -> Manifest | None:

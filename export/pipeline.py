@@ -14,7 +14,7 @@ from artifacts.digest import Digests, sha256_of
 from artifacts.errors import Problem, StageError
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
-from artifacts.versions import versions
+from artifacts.versions import own_version, versions
 from artifacts.writing import Writing
 from export import companions, data_file, room, rotary, skeleton, source, weight_check
 from export.background import weights_being_written
@@ -54,7 +54,7 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
     checkpoint = source.resolve(options.model, options.revision)
     config = checkpoint.config
     digests = folder.digests()
-    identity, tools = checkpoint.identity(digests), versions(*TOOLS)
+    identity, tools = checkpoint.identity(digests), {**own_version("export"), **versions(*TOOLS)}
     room.check_owner(folder, checkpoint, identity)
     known = _current(folder, digests, identity, tools)
     if known is not None:

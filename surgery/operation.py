@@ -20,7 +20,7 @@ from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX, fp32_twin
-from artifacts.versions import versions
+from artifacts.versions import own_version, versions
 from artifacts.writing import Writing
 from surgery.inventory import check_fused, check_onnx, check_raw, operators
 from surgery.options import SurgeryOptions
@@ -77,7 +77,7 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
     if capacity is None:
         capacity = _chosen_before(folder, made)
     options = asdict(SurgeryOptions.for_model(folder.config(), capacity))
-    tools = versions(*TOOLS)
+    tools = {**own_version("surgery"), **versions(*TOOLS)}
     known = _current(folder, digests, options=options, checkpoint=made.checkpoint, inputs=inputs, tools=tools)
     if known:
         return FusedModel(folder, known, up_to_date=True)

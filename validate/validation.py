@@ -16,7 +16,7 @@ from artifacts.command import stderr
 from artifacts.digest import sha256_of
 from artifacts.errors import refuse
 from artifacts.manifest import FileRecord, Manifest
-from artifacts.versions import versions
+from artifacts.versions import own_version, versions
 from artifacts.writing import Writing, cannot_write, is_refusal_of_the_disk
 from validate.exam import read_text
 from validate.inputs import Inputs, open_inputs
@@ -84,7 +84,7 @@ def validate(root: Path, options: Options | None = None) -> Report:
     options = options or Options()
     record = options.record()
     inputs = open_inputs(root)
-    tools = {**versions(*TOOLS), SHOWN_BY: shown_by()}
+    tools = {**own_version("build", "runtime", "validate"), **versions(*TOOLS), SHOWN_BY: shown_by()}
     target = target_name(tools)
     place = inputs.folder.target("validate", target)
     earlier = _earlier(inputs, place, record, tools)

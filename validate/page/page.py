@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts import __version__
 from artifacts.versions import versions
 from artifacts.writing import Writing
 from validate.comparison import TOLERANCE
@@ -102,7 +101,7 @@ def render(
         layers=layers,
         problems=report.problems,
         verdict=report.verdict,
-        tools={"this project": __version__, **({"parser": layers.backend} if layers else {}), **tools},
+        tools={**({"parser": layers.backend} if layers else {}), **tools},
         sections=sections,
         pictures=pictures,
         worst=worst(layers, report.folder.parent.parent) if layers else (),
