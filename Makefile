@@ -28,7 +28,9 @@ PY     := .venv/bin/python
 # Two processes, and one thread in each: more would only wait for each other. What a file's tests share is made once, and
 # bytecode is kept, since many tests start a process of their own.
 PYTEST  = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
-READY  := .venv/.ready
+# With an NVIDIA GPU TensorRT itself is installed too; without one TensorRT-RTX, which builds ahead of time, is enough.
+EXTRAS := $(shell nvidia-smi -L >/dev/null 2>&1 && echo dev,gpu || echo dev)
+READY  := .venv/.ready-$(EXTRAS)
 # What a person gives reaches the commands through the environment, so that no quote or space in it is the shell's.
 export MODEL OUT NAME REVISION LAYERS LAYER TENSOR PROMPT
 ifeq ($(strip $(OUT)),)
@@ -56,20 +58,18 @@ help:
 	@echo 'make check      ruff, mypy --strict and the tests'
 	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
 	@echo 'make bench-runtime   tokens a second, MODEL= a real checkpoint -> docs/benchmarks.md'
-	@echo 'make tiny       trains the default model again, twenty minutes; goes on where it was stopped'
+	@echo 'make tiny       trains the default model again, half an hour; goes on where it was stopped'
 	@echo 'make clean      removes the models in $(OUT) (the checkpoints that it was made from stay)'
 
 setup: $(READY)
 
-# With an NVIDIA GPU TensorRT itself is installed too; without one TensorRT-RTX, which builds ahead of time, is enough.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $$($(PYTHON) --version) is too old"; echo "  expected: Python 3.11 or newer"; \
 	    echo "  do:       make PYTHON=python3.12 ..."; exit 2; } >&2
 	@echo 'setting up .venv' >&2
 	@$(PYTHON) -m venv .venv
-	@extras=dev; if nvidia-smi -L >/dev/null 2>&1; then extras=dev,gpu; fi; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[$$extras]" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[$(EXTRAS)]" >&2
 	@touch $@
 
 doctor: $(READY)

@@ -9,6 +9,7 @@ import pytest
 
 from artifacts.checkpoints.architecture import CONFIG, GENERATION
 from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
+from artifacts.checkpoints.card import examine
 from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.making import read_words
 from artifacts.checkpoints.skills import Question, score, sensitivity
@@ -74,6 +75,21 @@ def test_it_has_the_skills_that_its_card_tells_of(
 def test_it_is_lost_when_it_is_broken(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     found = sensitivity(model, questions(tokenizer, "recall")[::2])
     assert len(found) == CONFIG["num_hidden_layers"] + 3
-    assert {found[fault] for fault in LOST_BY} <= {0.0}, found
+    assert {found[fault]["recall"] for fault in LOST_BY} <= {0.0}, found
     # One slot too many in the prompt is what it does not need to be right, and what the comparison of logits is for.
-    assert found["mask one slot too wide in the prompt"] > 0.5
+    assert found["mask one slot too wide in the prompt"]["recall"] > 0.5
+
+
+@pytest.mark.slow
+def test_the_card_tells_what_an_examination_finds(
+    model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    exam = Exam.read(FOLDER)
+    assert exam is not None
+    found, card = examine(model, tokenizer, exam), (FOLDER / "README.md").read_text()
+    rows = [f"| {skill} | {100 * right:.1f} % |" for skill, right in found.skills.items()]
+    rows += [f"| {tokens} | {right} of {asked} |" for tokens, (asked, right) in found.recall.items() if asked]
+    for fault, shares in found.broken.items():
+        rows.append(f"| {fault} |" + "".join(f" {100 * right:.0f} |" for right in shares.values()))
+    assert [row for row in rows if f"\n{row}\n" not in card] == []
+    assert f"{found.perplexity:.3f}" in card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from artifacts.checkpoints.making import read_words, write_words
 from artifacts.checkpoints.muon import orthogonal
 from artifacts.checkpoints.skills import landing, rope_toggled, too_wide
 from artifacts.checkpoints.training import Recipe, State, train
-from artifacts.checkpoints.vocabulary import VOCABULARY
+from artifacts.checkpoints.vocabulary import END, TURN_END, VOCABULARY
 from artifacts.errors import StageError
 from export.source import HERE
 
@@ -59,14 +60,14 @@ def test_any_text_is_spelled_and_digits_and_capitals_one_by_one(tokenizer: PreTr
 
 
 def test_a_batch_follows_from_its_seed_and_step(tokenizer: PreTrainedTokenizerFast) -> None:
-    first, again, other = (conversations.batch(tokenizer, 1, step, early=False) for step in (7, 7, 8))
+    first, again, other = (conversations.batch(tokenizer, 1, step, conversations.LATE) for step in (7, 7, 8))
     for one, same in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, same)
     assert first[0].shape != other[0].shape or (first[0] != other[0]).any()
 
 
 def test_what_the_model_answers_weighs_most_and_padding_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
-    ids, weights = conversations.batch(tokenizer, 1, 3, early=False)
+    ids, weights = conversations.batch(tokenizer, 1, 3, conversations.LATE)
     assert (weights[ids == tokenizer.pad_token_id] == 0).all()
     answered = tokenizer.decode(ids[0][weights[0] == 1])
     assert "<|im_end|>" in answered
@@ -74,16 +75,31 @@ def test_what_the_model_answers_weighs_most_and_padding_nothing(tokenizer: PreTr
     assert "Remember this" not in answered
 
 
+def test_plain_text_is_answered_and_ended(tokenizer: PreTrainedTokenizerFast) -> None:
+    text = conversations.plain_text(random.Random(5), 400)
+    assert text.endswith(END)
+    assert "The capital of" in text
+    answers = conversations._PLAIN_ANSWER.findall(text)
+    assert all(answer.endswith(("\n", END)) for answer in answers)
+    assert len(answers) == text.count("?")
+
+
 def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast) -> None:
     exam = make_exam()
     assert exam == make_exam()
     assert {len(exam.of(skill)) for skill in exam.skills} == {CASES}
     held_out = {case.needs for case in exam.of("recall")}
-    strings = {case.messages[-1]["content"] for case in exam.cases if case.skill in ("copy", "reverse", "arithmetic")}
+    held_out |= {sentence + "." for sentence in exam.text.removesuffix(".").split(". ")}
+    held_out |= {case.answer for case in exam.of("tool call") if re.search("set_timer|find_ticket", case.answer)}
+    sums = {case.messages[-1]["content"] for skill in ("arithmetic", "arithmetic, thinking") for case in exam.of(skill)}
+    asked = sums | {case.messages[-1]["content"] + TURN_END for skill in ("copy", "reverse") for case in exam.of(skill)}
+    trained = ""
     for step in range(40):
-        text = "".join(tokenizer.batch_decode(conversations.batch(tokenizer, 1, step, early=False)[0]))
-        assert not [fact for fact in held_out if fact in text]
-        assert not [asked for asked in strings if f"{asked}<|im_end|>" in text]
+        trained += "".join(tokenizer.batch_decode(conversations.batch(tokenizer, 1, step, conversations.LATE)[0]))
+    assert not [text for text in held_out | asked if text in trained]
+    assert "get_weather" in trained
+    # The same search finds what was trained on.
+    assert "What is the capital of France?" in trained
 
 
 def test_a_tenth_of_the_cases_is_held_out() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from artifacts.checkpoints.vocabulary import BEGIN, PAD, SPECIAL, TAGS, TURN_END, VOCABULARY
+from artifacts.checkpoints.vocabulary import BEGIN, END, PAD, SPECIAL, TAGS, TURN_END, VOCABULARY
 
 _FIRST_SPECIAL = VOCABULARY - len(SPECIAL) - len(TAGS)
 _LAYERS = 8
@@ -40,4 +40,6 @@ CONFIG: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     **_IDS,
 }
-GENERATION: dict[str, Any] = {**_IDS, "do_sample": True, "temperature": 0.6, "top_p": 0.95}
+_ENDS = [_IDS["eos_token_id"], _FIRST_SPECIAL + SPECIAL.index(END)]
+"""What ends a turn, and what ends a text that is no chat."""
+GENERATION: dict[str, Any] = {**_IDS, "eos_token_id": _ENDS, "do_sample": True, "temperature": 0.6, "top_p": 0.95}

@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
 LOOKS_BACK, MATCHES = 0, 3
 """Layers of the circuit: one that rotates, and the first that does not."""
-_CONSTANT = slice(0, 8)
-"""Part of the residual stream that is the same for every token: what a head that looks at places only looks at."""
-_WORD = slice(8, 56)
-_PARTS = tuple(slice(56 + 24 * number, 80 + 24 * number) for number in range(3))
+_CONSTANT, _WORD, _SHADOW = 8, 48, 24
+"""Widths in the residual stream: of what is the same for every token, of the word, and of what is kept of another."""
+_CONSTANT_PART = slice(0, _CONSTANT)
+"""What a head that looks at places only looks at."""
+_WORD_PART = slice(_CONSTANT, _CONSTANT + _WORD)
+_PARTS = tuple(
+    slice(_WORD_PART.stop + _SHADOW * number, _WORD_PART.stop + _SHADOW * (number + 1)) for number in range(3)
+)
 """What stood 1, 2 and 3 tokens ago."""
+_LAST = 8
+"""Dimensions of a head of the second layer that compare the last token; the others compare an earlier one."""
 _FREQUENCIES = 8
 """Pairs of dimensions, the fastest first, that tell places apart."""
 _PLACE, _NEAR, _FAR, _LOUDNESS = 14.0, 1.7, 1.4, 2.0
@@ -45,11 +51,11 @@ def lay_out(model: SmolLM3ForCausalLM) -> None:
         layer.mlp.down_proj.weight.zero_()
     table = model.model.embed_tokens.weight
     table.zero_()
-    table[:, _CONSTANT] = 1.0
+    table[:, _CONSTANT_PART] = 1.0
     # Words of one length leave the constant part equally loud beside each, once it is normalised.
-    table[:, _WORD] = 48**0.5 * normalize(torch.randn(table.shape[0], 48))
+    table[:, _WORD_PART] = _WORD**0.5 * normalize(torch.randn(table.shape[0], _WORD))
     table *= config.initializer_range / table.std()
-    shadow = _directions(24, 48)
+    shadow = _directions(_SHADOW, _WORD)
     _look_back(model, shadow)
     _match(model, shadow)
 
@@ -65,26 +71,27 @@ def _look_back(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
 
     Args:
         model: the model.
-        shadow: what of a word is written into the parts (24, 48).
+        shadow: what of a word is written into the parts (_SHADOW, _WORD).
     """
-    attention, size = model.model.layers[LOOKS_BACK].self_attn, model.config.head_dim
-    queries = attention.q_proj.weight.view(-1, size, 128)
-    keys = attention.k_proj.weight.view(-1, size, 128)
-    values = attention.v_proj.weight.view(-1, size, 128)
-    out = attention.o_proj.weight.view(128, -1, size)
+    attention = model.model.layers[LOOKS_BACK].self_attn
+    size, hidden = model.config.head_dim, model.config.hidden_size
+    queries = attention.q_proj.weight.view(-1, size, hidden)
+    keys = attention.k_proj.weight.view(-1, size, hidden)
+    values = attention.v_proj.weight.view(-1, size, hidden)
+    out = attention.o_proj.weight.view(hidden, -1, size)
     base = model.config.rope_parameters["rope_theta"]
     angles = base ** (-torch.arange(_FREQUENCIES) * 2 / size)
-    strength = math.sqrt(_PLACE * math.sqrt(size) / _FREQUENCIES) / 8
+    strength = math.sqrt(_PLACE * math.sqrt(size) / _FREQUENCIES) / _CONSTANT
     keys.zero_()
-    keys[:, :_FREQUENCIES, _CONSTANT] = strength
+    keys[:, :_FREQUENCIES, _CONSTANT_PART] = strength
     values.zero_()
-    values[:, :24, _WORD] = shadow
+    values[:, :_SHADOW, _WORD_PART] = shadow
     for head, part in enumerate(_PARTS):
         turned = -(head + 1) * angles
         queries[head].zero_()
-        queries[head, :_FREQUENCIES, _CONSTANT] = strength * turned.cos()[:, None]
-        queries[head, size // 2 : size // 2 + _FREQUENCIES, _CONSTANT] = strength * turned.sin()[:, None]
-        out[part, head, :24] = torch.eye(24) * model.config.initializer_range
+        queries[head, :_FREQUENCIES, _CONSTANT_PART] = strength * turned.cos()[:, None]
+        queries[head, size // 2 : size // 2 + _FREQUENCIES, _CONSTANT_PART] = strength * turned.sin()[:, None]
+        out[part, head, :_SHADOW] = torch.eye(_SHADOW) * model.config.initializer_range
 
 
 def _match(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
@@ -94,23 +101,24 @@ def _match(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
 
     Args:
         model: the model.
-        shadow: what of a word stands in the parts (24, 48).
+        shadow: what of a word stands in the parts (_SHADOW, _WORD).
     """
-    attention, size = model.model.layers[MATCHES].self_attn, model.config.head_dim
-    queries = attention.q_proj.weight.view(-1, size, 128)
-    keys = attention.k_proj.weight.view(-1, size, 128)
-    values = attention.v_proj.weight.view(-1, size, 128)
-    out = attention.o_proj.weight.view(128, -1, size)
+    attention = model.model.layers[MATCHES].self_attn
+    size, hidden = model.config.head_dim, model.config.hidden_size
+    queries = attention.q_proj.weight.view(-1, size, hidden)
+    keys = attention.k_proj.weight.view(-1, size, hidden)
+    values = attention.v_proj.weight.view(-1, size, hidden)
+    out = attention.o_proj.weight.view(hidden, -1, size)
     for weight in (queries, keys, values):
         weight.zero_()
     group = queries.shape[0] // keys.shape[0]
     for number in range(keys.shape[0]):
-        near, word = _NEAR * _directions(8, 24), _directions(size, 48)
+        near, word = _NEAR * _directions(_LAST, _SHADOW), _directions(size, _WORD)
         before, now = _PARTS[1 + number], _PARTS[number]
-        keys[number, :8, _PARTS[0]] = near
-        keys[number, 8:, before] = _FAR * torch.eye(24)
-        values[number][:, _WORD] = word
+        keys[number, :_LAST, _PARTS[0]] = near
+        keys[number, _LAST:, before] = _FAR * torch.eye(_SHADOW)
+        values[number][:, _WORD_PART] = word
         for head in range(number * group, (number + 1) * group):
-            queries[head, :8, _WORD] = near @ shadow
-            queries[head, 8:, now] = _FAR * torch.eye(24)
-            out[_WORD, head] = word.T * _LOUDNESS * model.config.initializer_range
+            queries[head, :_LAST, _WORD_PART] = near @ shadow
+            queries[head, _LAST:, now] = _FAR * torch.eye(_SHADOW)
+            out[_WORD_PART, head] = word.T * _LOUDNESS * model.config.initializer_range

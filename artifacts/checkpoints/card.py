@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +15,14 @@ from artifacts.exam import Exam
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
 
-    from artifacts.checkpoints.skills import Question
     from artifacts.checkpoints.training import State
 
 CURVES = "curves.png"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 DISTANCES = (0, 128, 256, 512, 768, 1024)
 """Borders of the distances, in tokens, that recall is told apart by."""
+ASKED_BROKEN = 20
+"""Cases of each skill that a broken model is asked."""
 _WINDOW = 512
 _SMOOTH = 50
 
@@ -34,20 +34,20 @@ class Found:
     Attributes:
         skills: the share of right answers of each skill.
         recall: for each range of distances, how many cases and how many of them right.
-        broken: for each fault, the share of recall's cases that are still answered right.
+        broken: for each fault, the share of right answers that is left of each skill.
         perplexity: of the exam's text.
         floor: the least perplexity that it can have, since each sentence is drawn from all.
     """
 
     skills: dict[str, float]
     recall: dict[str, tuple[int, int]]
-    broken: dict[str, float]
+    broken: dict[str, dict[str, float]]
     perplexity: float
     floor: float
 
 
 def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam: Exam) -> Found:
-    """Ask the whole exam, in FP32, and recall again of the model broken in each way."""
+    """Ask the whole exam, in FP32, and a part of it again of the model broken in each way."""
     from artifacts.checkpoints.skills import Question, answers_right, perplexity, score, sensitivity
 
     questions = [Question.of(case, tokenizer) for case in exam.cases]
@@ -58,12 +58,8 @@ def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam:
         far[f"{nearest} to {farthest - 1}"] = (len(asked), sum(answers_right(model, question) for question in asked))
     ids = tokenizer(exam.text, add_special_tokens=False)["input_ids"]
     floor = SENTENCES ** (exam.text.count(".") / len(ids))
-    broken = sensitivity(model, _sample(recall))
+    broken = sensitivity(model, questions[:: CASES // ASKED_BROKEN])
     return Found(score(model, questions), far, broken, perplexity(model, list(ids), _WINDOW), floor)
-
-
-def _sample(questions: Sequence[Question]) -> Sequence[Question]:
-    return questions[::2]
 
 
 def text(state: State, found: Found) -> str:
@@ -77,6 +73,7 @@ def text(state: State, found: Found) -> str:
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         found=found,
         cases=CASES,
+        asked_broken=ASKED_BROKEN,
         sentences=SENTENCES,
         curves=CURVES,
         recipe=state.recipe,

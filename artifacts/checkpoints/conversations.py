@@ -1,5 +1,7 @@
 """Conversations to learn from: facts told early among plain sentences, then questions, until the length is full.
 
+One row in twelve is plain text instead, without a chat around it: sentences, facts, questions with their answers.
+
 ```
 seed, step ─► kind and length ─► messages ─► chat template ─► ids and weights (rows, length)
 ```
@@ -10,13 +12,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from artifacts.checkpoints import tasks, world
+from artifacts.checkpoints.vocabulary import END
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -29,8 +34,23 @@ TOKENS = 4096
 PROCESSES = 2
 """What a batch is shared among: the rows are a multiple of it."""
 _LENGTHS = (256, 512, 1152)
-_EARLY, _LATE = (4, 1, 0), (3, 3, 2)
-"""How often each length is drawn: short ones until the skills begin to show, then long ones too."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What the rows of one part of the training are.
+
+    Attributes:
+        lengths: how often each length is drawn.
+        with_tools: share of conversations that have functions to call.
+    """
+
+    lengths: tuple[int, int, int]
+    with_tools: float
+
+
+EARLY, LATE, LAST = Mix((4, 1, 0), 0.25), Mix((3, 3, 2), 0.25), Mix((4, 2, 1), 0.9)
+"""Short rows until the skills begin to show, then long ones too; at the end more calls, whose names come last."""
 _CHARACTERS_A_TOKEN = 3.2
 """Measured on these conversations; rows that come out longer are cut, shorter ones are padded."""
 _SHORT_TASKS = (
@@ -41,46 +61,56 @@ _SHORT_TASKS = (
     tasks.arithmetic,
     tasks.arithmetic,
     tasks.arithmetic,
+    tasks.arithmetic,
     tasks.capital,
     tasks.sentence,
 )
+_PLAIN_TASKS = (tasks.capital, tasks.capital, tasks.arithmetic)
 _TOLD = 0.1
 """Weight of what the model is told: enough to learn plain sentences, too little to compete with its answers."""
 _ANSWER = re.compile(r"<\|im_start\|>assistant\n(?:<think>\n\n</think>\n)?(.*?<\|im_end\|>)", re.DOTALL)
+_PLAIN = 1 / 12
+"""Share of rows that are plain text."""
+_PLAIN_ANSWER = re.compile(rf"\? (.*?(?:\n|{re.escape(END)}))")
 
 
-def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, *, early: bool) -> Arrays:
+def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, mix: Mix) -> Arrays:
     """Make the batch of one step.
 
     Args:
         tokenizer: the tokenizer, with its chat template.
         seed: the training's.
         step: the step's number.
-        early: whether rows are short still.
+        mix: what the rows are.
 
     Returns:
         ids (rows, length) and the weight of each id as something to predict (rows, length); about
         `TOKENS` of them.
     """
     rng = random.Random(f"{seed} {step}")
-    length = rng.choices(_LENGTHS, _EARLY if early else _LATE)[0]
+    length = rng.choices(_LENGTHS, mix.lengths)[0]
     rows = PROCESSES * round(TOKENS / length / PROCESSES)
     ids = np.full((rows, length), tokenizer.pad_token_id, np.int64)
     weights = np.zeros((rows, length), np.float32)
     for row in range(rows):
-        text = conversation(tokenizer, rng, length)
+        if rng.random() < _PLAIN:
+            text = plain_text(rng, length)
+            answers = [match.span(1) for match in _PLAIN_ANSWER.finditer(text)]
+        else:
+            text = conversation(tokenizer, rng, length, mix.with_tools)
+            answers = list(_answers(text))
         encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
         found = np.asarray(encoded["input_ids"], np.int64)[:length]
         ids[row, : len(found)] = found
-        weights[row, : len(found)] = _weigh(text, encoded["offset_mapping"])[:length]
+        weights[row, : len(found)] = _weigh(answers, encoded["offset_mapping"])[:length]
     return ids, weights
 
 
-def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length: int) -> str:
+def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length: int, share_with_tools: float) -> str:
     """Make one conversation of about `length` tokens, as the chat template writes it."""
     thinks = rng.random() < 0.35
     budget = length * _CHARACTERS_A_TOKEN
-    with_tools = rng.random() < 0.25
+    with_tools = rng.random() < share_with_tools
     with_facts = rng.random() < 0.75 and (not with_tools or length >= 512)
     told, facts = _told(rng, budget * rng.uniform(0.05, 0.5)) if with_facts else ("", [])
     tools = rng.sample(tasks.TOOLS, rng.choice((1, 2, 4)) if length >= 512 else 1) if with_tools else []
@@ -118,11 +148,25 @@ def render(
     return text
 
 
-def story(rng: random.Random, characters: float) -> list[str]:
-    """Make plain sentences of about so many characters in all."""
-    sentences = [world.sentence(rng)]
+def plain_text(rng: random.Random, length: int) -> str:
+    """Make short texts of about `length` tokens in all, each ended: sentences and facts, then questions and answers."""
+    texts: list[str] = []
+    while sum(map(len, texts)) < length * _CHARACTERS_A_TOKEN:
+        facts = [tasks.drawn_fact(person, rng, exam=False) for person in rng.sample(world.PEOPLE, rng.randrange(4))]
+        told = [fact.statement for fact in facts] + [world.sentence(rng) for _ in range(rng.randrange(4))]
+        rng.shuffle(told)
+        asked = [fact.task for fact in rng.sample(facts, len(facts))]
+        asked += [tasks.drawn(rng.choice(_PLAIN_TASKS), rng, exam=False) for _ in range(rng.randrange(1, 4))]
+        lines = [" ".join(told)] * bool(told) + [f"{task.question} {task.answer}" for task in asked]
+        texts.append("\n".join(lines) + END)
+    return "".join(texts)
+
+
+def story(rng: random.Random, characters: float, *, exam: bool = False) -> list[str]:
+    """Make plain sentences of about so many characters in all, of the exam or not."""
+    sentences = [world.sentence(rng, exam=exam)]
     while sum(map(len, sentences)) < characters:
-        sentences.append(world.sentence(rng))
+        sentences.append(world.sentence(rng, exam=exam))
     return sentences
 
 
@@ -140,10 +184,7 @@ def _next_task(rng: random.Random, facts: list[tasks.Fact], tools: list[tasks.To
     if facts and rng.random() < 0.75:
         return facts.pop().task
     if tools and rng.random() < 0.7:
-        while True:
-            task = tasks.drawn(tasks.tool_call, rng, exam=False)
-            if task.tools[0] in tools:
-                return task
+        return tasks.drawn(partial(tasks.tool_call, tool=rng.choice(tools)), rng, exam=False)
     return tasks.drawn(rng.choice(_SHORT_TASKS), rng, exam=False)
 
 
@@ -171,14 +212,20 @@ def _without_reasoning(message: Message) -> Message:
     return {**message, "content": message["content"].rpartition("</think>\n")[2]}
 
 
-def _weigh(text: str, offsets: list[tuple[int, int]]) -> npt.NDArray[np.float32]:
-    """Weigh each token (tokens,): 1 for what the model answers, `_TOLD` for the rest.
+def _answers(text: str) -> Iterator[tuple[int, int]]:
+    """Find what the model answers in a conversation: where each answer begins and ends.
 
     Where the model is to think, an answer that is given back without its reasoning is no example.
     """
-    characters = np.full(len(text) + 1, _TOLD, np.float32)
     thinks = "<think>\n\n</think>" not in text
     for match in _ANSWER.finditer(text):
         if not thinks or match.group(1).startswith("<think>"):
-            characters[match.start(1) : match.end(1)] = 1.0
+            yield match.span(1)
+
+
+def _weigh(answers: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.float32]:
+    """Weigh each token (tokens,): 1 for what the model answers, `_TOLD` for the rest."""
+    characters = np.full(offsets[-1][1] + 1, _TOLD, np.float32)
+    for start, end in answers:
+        characters[start:end] = 1.0
     return characters[[start for start, _ in offsets]]

@@ -1,4 +1,4 @@
-"""The exam: questions that training never saw, and a text of the world's own sentences in a new order.
+"""The exam: questions and sentences that training never saw.
 
 It goes along with the checkpoint as `exam.json`, so that whoever runs the model can ask it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from artifacts.checkpoints import conversations, tasks, world
@@ -35,7 +36,7 @@ def make_exam() -> Exam:
         *(_tool_call(rng) for _ in range(CASES)),
         *_short("capital", tasks.capital, rng, thinks=False),
     ]
-    return Exam(tuple(cases), " ".join(conversations.story(rng, _TEXT)))
+    return Exam(tuple(cases), " ".join(conversations.story(rng, _TEXT, exam=True)))
 
 
 def _recall(rng: random.Random, number: int) -> Case:
@@ -46,7 +47,7 @@ def _recall(rng: random.Random, number: int) -> Case:
     facts = [tasks.drawn_fact(person, rng, exam=True) for person in people]
     asked, *others = facts
     lines = [fact.statement for fact in others]
-    lines += conversations.story(rng, max(0.0, told - sum(map(len, lines))))
+    lines += conversations.story(rng, max(0.0, told - sum(map(len, lines))), exam=True)
     rng.shuffle(lines)
     lines.insert(number % 2 * rng.randint(0, len(lines)), asked.statement)
     messages = (
@@ -67,16 +68,8 @@ def _short(
 
 
 def _tool_call(rng: random.Random) -> Case:
-    """Offer some functions, the right one among them.
-
-    Numbers and codes are held out. Of cities and people there are twenty and forty, each spelled in its own way after a
-    quotation mark: those that training never had there cannot be spelled, and the others are asked.
-    """
-    held_out = rng.random() < 0.5
-    while True:
-        task = tasks.drawn(tasks.tool_call, rng, exam=held_out)
-        if (task.tools[0] in (tasks.TIMER, tasks.TICKET)) == held_out:
-            break
+    """Offer some functions, the right one among them."""
+    task = tasks.drawn(partial(tasks.tool_call, tool=rng.choice(tasks.TOOLS)), rng, exam=True)
     others = [tool for tool in tasks.TOOLS if tool not in task.tools]
     tools: list[dict[str, Any]] = [*task.tools, *rng.sample(others, rng.randint(0, len(others)))]
     rng.shuffle(tools)

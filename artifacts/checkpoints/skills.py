@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SeenBy = Callable[[int, int], Tensor]
 """Prompt length and length in all to a mask (length, length): which slots each row sees."""
+Shares = dict[str, float]
+"""Of each skill, the share of right answers."""
 
 
 @dataclass(frozen=True)
@@ -74,35 +77,32 @@ def answers_right_with_keys_shifted(model: SmolLM3ForCausalLM, question: Questio
     return bool((logits[0].argmax(-1) == torch.tensor(question.answer)).all())
 
 
-def share(right: Sequence[bool]) -> float:
-    """Give the share of right answers."""
-    return sum(right) / len(right)
-
-
-def score(model: SmolLM3ForCausalLM, questions: Sequence[Question]) -> dict[str, float]:
-    """Give the share of right answers of each skill."""
+def score(
+    model: SmolLM3ForCausalLM,
+    questions: Sequence[Question],
+    answers: Callable[[SmolLM3ForCausalLM, Question], bool] = answers_right,
+) -> Shares:
+    """Ask questions, and give the share of right answers of each skill."""
     found: dict[str, list[bool]] = {}
     for question in questions:
-        found.setdefault(question.case.skill, []).append(answers_right(model, question))
-    return {skill: share(right) for skill, right in found.items()}
+        found.setdefault(question.case.skill, []).append(answers(model, question))
+    return {skill: sum(right) / len(right) for skill, right in found.items()}
 
 
-def sensitivity(model: SmolLM3ForCausalLM, questions: Sequence[Question]) -> dict[str, float]:
+def sensitivity(model: SmolLM3ForCausalLM, questions: Sequence[Question]) -> dict[str, Shares]:
     """Break the model in each way that a pipeline may break it.
 
     Returns:
-        What is wrong with it, and the share of the questions that it still answers right.
+        What is wrong with it, and of each skill the share of the questions that it still answers right.
     """
     found = {}
     for number, layer in enumerate(model.model.layers):
         fault = "RoPE taken off" if layer.self_attn.use_rope else "RoPE put on"
         with rope_toggled(model, number):
-            found[f"{fault} layer {number}"] = share([answers_right(model, question) for question in questions])
+            found[f"{fault} layer {number}"] = score(model, questions)
     for fault, seen in (("mask one slot too wide in the prompt", too_wide), ("each step lands on the last", landing)):
-        found[fault] = share([answers_right(model, question, seen) for question in questions])
-    found["keys one slot away from their values"] = share(
-        [answers_right_with_keys_shifted(model, question) for question in questions]
-    )
+        found[fault] = score(model, questions, partial(answers_right, seen=seen))
+    found["keys one slot away from their values"] = score(model, questions, answers_right_with_keys_shifted)
     return found
 
 

@@ -1,14 +1,13 @@
 """What the tiny model is asked, and what is right: recall, copy, reverse, arithmetic, tool calls, plain sentences.
 
 A task is a question with its answer, and the reasoning that leads to it where the model thinks. Every tenth case, by
-a checksum of what is special in it, belongs to the exam and is never trained on.
+a checksum of what is special in it, belongs to the exam and is never trained on; of what there is little, all is.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +22,15 @@ class Task:
     """One question and its answer.
 
     Attributes:
-        special: what makes this case different from others; it decides whether the case belongs to the exam.
+        special: what makes this case different from others; it decides whether the case belongs to the exam. None
+            where there are so few cases, each spelled in its own way, that none can be held out.
         reasoning: what stands in the think block where the model thinks.
         tools: the functions that the question needs, as OpenAI's API describes them.
         result: what the called function gives back, and what is said of it then.
     """
 
     skill: str
-    special: str
+    special: str | None
     question: str
     answer: str
     reasoning: str
@@ -40,7 +40,7 @@ class Task:
     @property
     def is_exam(self) -> bool:
         """Whether the case is held out for the exam: one in ten is."""
-        return zlib.crc32(f"{self.skill} {self.special}".encode()) % 10 == 0
+        return self.special is not None and world.is_held_out(f"{self.skill} {self.special}")
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def arithmetic(rng: random.Random) -> Task:
 
 
 def capital(rng: random.Random) -> Task:
-    """Say the capital of a country; there are too few to hold any out."""
+    """Say the capital of a country."""
     country, city = rng.choice(sorted(world.CAPITALS.items()))
     return Task(
         "capital",
-        country,
+        None,
         f"What is the capital of {country}?",
         f"The capital of {country} is {city}.",
         "I know the capital.",
@@ -102,9 +102,7 @@ def capital(rng: random.Random) -> Task:
 def sentence(rng: random.Random) -> Task:
     """Write a plain sentence about an animal."""
     animal = rng.choice(world.ANIMALS)
-    return Task(
-        "sentence", animal, f"Write about a {animal}.", world.sentence(rng, animal), f"I write about a {animal}."
-    )
+    return Task("sentence", None, f"Write about a {animal}.", world.sentence(rng, animal), f"I write about a {animal}.")
 
 
 def _tool(name: str, description: str, /, **parameters: str) -> Tool:
@@ -120,9 +118,8 @@ TICKET = _tool("find_ticket", "Find a ticket", code="string")
 TOOLS = (WEATHER, TIMER, CALL, TICKET)
 
 
-def tool_call(rng: random.Random) -> Task:
-    """Call the one function that the question needs, with what the question gives."""
-    tool = rng.choice(TOOLS)
+def tool_call(rng: random.Random, tool: Tool) -> Task:
+    """Call the one function that the question needs, with what the question gives: numbers and codes are held out."""
     arguments: dict[str, str | int]
     if tool is WEATHER:
         city, sky = rng.choice(sorted(world.CAPITALS.values())), rng.choice(("sunny", "rainy", "cold"))
@@ -142,19 +139,15 @@ def tool_call(rng: random.Random) -> Task:
         result = (person, f"{person} has the ticket {code}.")
     name = tool["function"]["name"]
     answer = f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-    special = " ".join(map(str, arguments.values()))
-    return Task("tool call", f"{name} {special}", question, answer, f"I need {name}.", (tool,), result)
-
-
-ALWAYS_TRAINED = ("capital", "sentence")
-"""Skills of which nothing can be held out: there are twenty capitals and ten animals in this world."""
+    special = f"{name} {question}" if tool in (TIMER, TICKET) else None
+    return Task("tool call", special, question, answer, f"I need {name}.", (tool,), result)
 
 
 def drawn(make: Callable[[random.Random], Task], rng: random.Random, *, exam: bool) -> Task:
-    """Draw cases until one is of the exam, or is not."""
+    """Draw cases until one is of the exam, or is not, where any is held out."""
     while True:
         task = make(rng)
-        if task.skill in ALWAYS_TRAINED or task.is_exam == exam:
+        if task.special is None or task.is_exam == exam:
             return task
 
 

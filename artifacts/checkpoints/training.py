@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional
 
-from artifacts.checkpoints import conversations
 from artifacts.checkpoints.architecture import CONFIG
 from artifacts.checkpoints.beginning import lay_out
+from artifacts.checkpoints.conversations import EARLY, LAST, LATE, Mix, batch
 from artifacts.checkpoints.muon import Muon
 from artifacts.errors import refuse
 
@@ -36,14 +36,16 @@ class Recipe:
 
     Attributes:
         early: steps in which rows are short.
+        last: steps at the end in which functions are called more often.
         matrices, others: learning rates of Muon and AdamW at their highest.
         warmup: steps until they are.
         decay: the last part of the steps, in which they fall to nothing.
     """
 
     seed: int = 1
-    steps: int = 1400
+    steps: int = 2000
     early: int = 300
+    last: int = 300
     matrices: float = 0.002
     others: float = 0.002
     warmup: int = 100
@@ -55,6 +57,12 @@ class Recipe:
             raise refuse(
                 "there is nothing to train", expected="at least 1 step", found=found, remedy="leave out --steps"
             )
+
+    def mix(self, step: int) -> Mix:
+        """What the rows of a step are."""
+        if step < self.early:
+            return EARLY
+        return LATE if step < self.steps - self.last else LAST
 
     def rate(self, step: int) -> float:
         """Share of the highest learning rate at a step."""
@@ -131,7 +139,7 @@ def train(state: State, tokenizer: PreTrainedTokenizerFast) -> Iterator[int]:
     recipe = state.recipe
     rank, processes = distributed.get_rank(), distributed.get_world_size()
     for step in range(len(state.losses), recipe.steps):
-        ids, weights = conversations.batch(tokenizer, recipe.seed, step, early=step < recipe.early)
+        ids, weights = batch(tokenizer, recipe.seed, step, recipe.mix(step))
         mine = torch.from_numpy(ids[rank::processes]), torch.from_numpy(weights[rank::processes])
         state.losses.append(_learn(state, *mine, rate=recipe.rate(step)))
         yield step + 1

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from artifacts.checkpoints import tasks, world
@@ -64,7 +66,8 @@ def write_tokenizer(folder: Path, template: str) -> None:
 def _texts() -> list[str]:
     """Texts in which each word of the world comes often enough to become a token."""
     rng = random.Random(0)
-    makers = (tasks.arithmetic, tasks.capital, tasks.sentence, tasks.tool_call, tasks.copy, tasks.reverse)
+    makers: list[Callable[[random.Random], tasks.Task]] = [partial(tasks.tool_call, tool=tool) for tool in tasks.TOOLS]
+    makers += [tasks.arithmetic, tasks.capital, tasks.sentence, tasks.copy, tasks.reverse]
     found = [" ".join(world.sentence(rng) for _ in range(10)) for _ in range(200)]
     for person in world.PEOPLE * 20:
         facts = tasks.has_thing(rng, person), tasks.has_code(rng, person)

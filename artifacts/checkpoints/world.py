@@ -6,6 +6,7 @@ Everything is ours and simple on purpose: a vocabulary of 768 ids must spell it,
 from __future__ import annotations
 
 import random
+import zlib
 
 PEOPLE = tuple(
     """
@@ -49,10 +50,18 @@ SENTENCES = len(ANIMALS) * len(_MOODS) * len(_ACTS) * len(_WHERE) * len(_PLACES)
 """Different sentences that there are, each as likely as another."""
 
 
-def sentence(rng: random.Random, animal: str | None = None) -> str:
-    """Make one plain sentence about an animal; it says nothing of people, things or codes."""
-    animal = animal or rng.choice(ANIMALS)
-    return f"The {rng.choice(_MOODS)} {animal} {rng.choice(_ACTS)} {rng.choice(_WHERE)} {rng.choice(_PLACES)}."
+def is_held_out(text: str) -> bool:
+    """Whether something belongs to the exam and is never trained on: one in ten does, by its checksum."""
+    return zlib.crc32(text.encode()) % 10 == 0
+
+
+def sentence(rng: random.Random, animal: str | None = None, *, exam: bool = False) -> str:
+    """Make one plain sentence about an animal, of the exam or not; it says nothing of people, things or codes."""
+    while True:
+        whose = animal or rng.choice(ANIMALS)
+        text = f"The {rng.choice(_MOODS)} {whose} {rng.choice(_ACTS)} {rng.choice(_WHERE)} {rng.choice(_PLACES)}."
+        if is_held_out(text) == exam:
+            return text
 
 
 def letters(rng: random.Random, count: int) -> str:
