@@ -194,11 +194,24 @@ def finding(each: Case, folder: Path) -> dict[str, Any]:
         return {"refused": reason.removeprefix(f"Invalid Node - {error.problems[0].what.split(chr(39))[1]} ")}
     read_by = {tensor.name for layer in network.layers for tensor in layer.inputs if tensor}
     ignored = [tensor.name for tensor in network.inputs if tensor.name not in read_by]
-    return {"layers": [spell(layer) for layer in network.layers], **({"ignored inputs": ignored} if ignored else {})}
+    made_by = {tensor.name: f"#{place}" for place, layer in enumerate(network.layers) for tensor in layer.outputs}
+    return {
+        "layers": [spell(layer, made_by) for layer in network.layers],
+        **({"ignored inputs": ignored} if ignored else {}),
+    }
 
 
-def spell(layer: Layer) -> str:
-    """Spell a layer: its kind, the type of its result, and the attributes that decide."""
+FEW = 16
+"""Constants of so many elements are spelled: factors, epsilons, axes, indices."""
+
+
+def spell(layer: Layer, made_by: Mapping[str, str]) -> str:
+    """Spell a layer: kind, type of the result, the attributes that decide, inputs, a small constant's values.
+
+    Args:
+        layer: the layer.
+        made_by: for each tensor that a layer makes, that layer's place; inputs of the network go by their names.
+    """
     decisive = {
         name: value
         for name, value in layer.attributes.items()
@@ -208,7 +221,13 @@ def spell(layer: Layer) -> str:
         and not (layer.kind == "ACTIVATION" and name != "type")
     }
     words = [layer.kind, *(tensor.dtype for tensor in layer.outputs)]
-    return " ".join([*words, *(f"{name}={value}" for name, value in decisive.items())])
+    words += [f"{name}={value}" for name, value in decisive.items()]
+    if layer.inputs:
+        words.append("inputs=" + ",".join(made_by.get(each.name, each.name) if each else "-" for each in layer.inputs))
+    values = layer.attributes.get("weights")
+    if values is not None and values.size <= FEW:
+        words.append("values=" + ",".join(f"{value:g}" for value in values.flatten().tolist()))
+    return " ".join(words)
 
 
 def page_row(each: Case, found: Mapping[str, Any]) -> str:

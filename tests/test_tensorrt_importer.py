@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -50,6 +54,38 @@ def test_a_change_of_mind_names_the_operator(tmp_path: Path) -> None:
     assert "Attention, is_causal" in text
     assert any(line.startswith("  - ") and "LOWER_RIGHT" in line for line in text.splitlines())
     assert any(line.startswith("  + ") and "UPPER_LEFT" in line for line in text.splitlines())
+
+
+def with_attribute(each: Case, name: str, value: float) -> Case:
+    changed = copy.deepcopy(each.nodes)
+    assert isinstance(changed, onnx.NodeProto)
+    next(attribute for attribute in changed.attribute if attribute.name == name).f = value
+    return replace(each, nodes=changed)
+
+
+def with_keys_for_values(each: Case) -> Case:
+    changed = copy.deepcopy(each.nodes)
+    assert isinstance(changed, onnx.NodeProto)
+    changed.input[1], changed.input[2] = changed.input[2], changed.input[1]
+    return replace(each, nodes=changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("Attention, scale = 1", lambda each: with_attribute(each, "scale", 0.25)),
+        ("Attention, scale = 1", with_keys_for_values),
+        ("RMSNormalization", lambda each: with_attribute(each, "epsilon", 1.0)),
+        ("Gather, negative index", lambda each: replace(each, constants={"i": np.array([0])})),
+    ],
+    ids=["scale", "order of inputs", "epsilon", "index"],
+)
+def test_factors_indices_and_wiring_are_part_of_the_record(
+    name: str, changed: Callable[[Case], Case], tmp_path: Path
+) -> None:
+    """Planted: a graph that differs in a value or in its wiring only."""
+    each = next(each for each in CASES if each.name == name)
+    assert name in differences(each, finding(changed(each), tmp_path), TABLE["cases"][name])
 
 
 def test_every_operator_of_our_graphs_is_walked(exported: ModelFolder) -> None:
