@@ -49,7 +49,7 @@ def test_right_graphs_are_a_yes_also_when_every_tensor_is_compared(folder: Model
     assert main([str(folder.root), "--layers", "all"]) == DONE
 
 
-@pytest.mark.parametrize("asked", ["model.layers.1.nothing", "99", "1-2", ","])
+@pytest.mark.parametrize("asked", ["model.layers.1.nothing", "99", "1-2", ",", "03", "\u0663", "\u00b2"])
 def test_layers_that_are_not_there_are_refused_before_anything_runs(
     folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:

@@ -140,6 +140,7 @@ TRANSFORMER = [
     case(
         "causal square", node("Attention", "q k v", is_causal=1), {"q": Q, "k": K[:, :, :3], "v": V[:, :, :3]}, "q k v"
     ),
+    case("causal, more keys than queries", node("Attention", "q k v", is_causal=1), {"q": Q, "k": K, "v": V}, "q k v"),
     case("RotaryEmbedding", node("RotaryEmbedding", "x c s p"), {"x": Q, "p": PLACES}, "x p", **FULL),
     case(
         "RotaryEmbedding of neighbours",
@@ -215,6 +216,12 @@ QUANTIZED = [
         [node("QuantizeLinear", "x s", "q", output_dtype=TensorProto.FLOAT8E4M3FN), node("DequantizeLinear", "q s")],
         {"x": X * 2},
         s=np.array(0.02, np.float32),
+    ),
+    case(
+        "QuantizeLinear to FP8, beyond its largest number",
+        [node("QuantizeLinear", "x s", "q", output_dtype=TensorProto.FLOAT8E4M3FN), node("DequantizeLinear", "q s")],
+        {"x": X * 2},
+        s=np.array(0.002, np.float32),
     ),
 ]
 

@@ -115,11 +115,8 @@ def narrow(known: tuple[Part, ...], asked: str) -> tuple[Part, ...]:
         return known
     wanted = [word.strip() for word in asked.split(",") if word.strip()]
     layers = {part.layer for part in known}
-    unknown = [
-        word
-        for word in wanted
-        if not (int(word) in layers if word.isdigit() else any(part.name == word for part in known))
-    ]
+    names = {part.name for part in known} | {str(layer) for layer in layers if layer is not None}
+    unknown = [word for word in wanted if word not in names]
     if unknown or not wanted:
         raise refuse(
             f"there is no layer or tensor {', '.join(unknown) or 'named'}",

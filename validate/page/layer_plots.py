@@ -24,11 +24,11 @@ Value = Callable[[TensorFinding], float | None]
 
 
 def layer_plots(view: View) -> list[Plot]:
-    """Give the three pictures of a view."""
+    """Give the pictures of a view: two of lines over the layers, where there is something in them, and the map."""
     words = "Largest difference, of the largest magnitude" if view.measure == "error" else "Spread around FP32"
     height = 1.5 + 0.24 * (len(view.kinds) + 4)
     map_size = (min(10.6, max(7.6, 3.6 + 0.24 * (view.layers + 2))), height)
-    return [
+    lines = [
         Plot(
             f"error-{view.slug}",
             "Error by layer",
@@ -46,15 +46,16 @@ def layer_plots(view: View) -> list[Plot]:
             (9.5, 4.4),
             partial(_slopes, view),
         ),
-        Plot(
-            f"map-{view.slug}",
-            "How much of its limit each tensor uses",
-            "Layer by tensor: the bluer, the nearer to the limit; red with a cross is over it; hatched, there is none. "
-            "For each tensor the measure decides that is nearest to its limit.",
-            map_size,
-            partial(_map, view),
-        ),
     ]
+    whole = Plot(
+        f"map-{view.slug}",
+        "How much of its limit each tensor uses",
+        "Layer by tensor: the bluer, the nearer to the limit; red with a cross is over it; hatched, there is none. "
+        "For each tensor the measure decides that is nearest to its limit.",
+        map_size,
+        partial(_map, view),
+    )
+    return [*lines, whole] if view.kinds else [whole]
 
 
 def _errors(view: View, figure: Figure, theme: Theme) -> None:
@@ -106,17 +107,24 @@ def _layer_axes(view: View, figure: Figure) -> Axes:
 
 
 def _lines(view: View, axes: Axes, theme: Theme, value: Value) -> None:
-    """Draw one line for each kind, and a cross over every wrong tensor."""
+    """Draw one line for each kind, through the worst tensor of each layer, and a cross over every wrong tensor."""
     for number, (kind, colour) in enumerate(zip(view.kinds, theme.lines(len(view.kinds)), strict=True)):
         rows = [row for row in view.rows if row.kind == kind and row.layer is not None and _drawable(value(row))]
         marker = MARKERS[number % len(MARKERS)]
         axes.plot(*_points(rows, value), color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=kind)
     wrong = [row for row in view.rows if row.problem and row.layer is not None and _drawable(value(row))]
-    axes.plot(*_points(wrong, value), "x", color=theme.wrong, markersize=8, markeredgewidth=1.8, zorder=5)
+    points: Any = ([row.layer for row in wrong], [value(row) for row in wrong])
+    axes.plot(*points, "x", color=theme.wrong, markersize=8, markeredgewidth=1.8, zorder=5)
 
 
 def _points(rows: Sequence[TensorFinding], value: Value) -> tuple[list[int], list[float]]:
-    return [row.layer or 0 for row in rows], [value(row) or 0.0 for row in rows]
+    """Give layers in order, and in each the value farthest from nothing: a kind may have several tensors there."""
+    worst: dict[int, float] = {}
+    for row in rows:
+        layer, found = row.layer or 0, value(row) or 0.0
+        if abs(found) >= abs(worst.get(layer, 0.0)):
+            worst[layer] = found
+    return sorted(worst), [worst[layer] for layer in sorted(worst)]
 
 
 def _drawable(value: float | None) -> bool:
@@ -132,13 +140,13 @@ def _map(view: View, figure: Figure, theme: Theme) -> None:
     import numpy as np
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
-    outside = list(dict.fromkeys(row.kind for row in view.rows if row.layer is None))
-    first = [kind for kind in outside if _order(view, kind) < _order(view, view.kinds[0] if view.kinds else kind)]
-    kinds = [*first, *view.kinds, *(kind for kind in outside if kind not in first)]
+    begin = min((row.order for row in view.rows if row.layer is not None), default=math.inf)
+    before = [row.kind for row in view.rows if row.layer is None and row.order < begin]
+    kinds = list(dict.fromkeys([*before, *view.kinds, *(row.kind for row in view.rows)]))
     cells = np.full((len(kinds), view.layers + 2), np.nan)
     wrong = []
     for row in view.rows:
-        column = row.layer + 1 if row.layer is not None else 0 if row.kind in first else view.layers + 1
+        column = row.layer + 1 if row.layer is not None else 0 if row.order < begin else view.layers + 1
         place = kinds.index(row.kind), column
         cells[place] = np.nanmax([cells[place], min(max(used(row), LEAST_USED), MOST_USED)])
         if row.problem:
@@ -166,10 +174,6 @@ def _map(view: View, figure: Figure, theme: Theme) -> None:
 def _scale(theme: Theme) -> list[tuple[float, str]]:
     """Give the colours from the least to the most; they jump in the middle, at the limit."""
     return [(0.0, theme.panel), (0.5, theme.good), (0.5, theme.over), (1.0, theme.wrong)]
-
-
-def _order(view: View, kind: str) -> int:
-    return next(row.order for row in view.rows if row.kind == kind)
 
 
 def _mark(axes: Axes, wrong: Sequence[tuple[int, int]], theme: Theme) -> None:
