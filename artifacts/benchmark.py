@@ -22,7 +22,7 @@ from typing import Any
 from rich.table import Table
 
 from artifacts.command import stderr
-from artifacts.doctor import memory_limit
+from artifacts.doctor import find_gpus, memory_limit
 from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
 from artifacts.manifest import Manifest
@@ -129,7 +129,8 @@ def machine() -> str:
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),
     )
-    return f"{cpu}, {os.cpu_count()} cores, {memory_limit() / 2**30:.0f} GiB, no GPU was used"
+    gpus = ", ".join(gpu.name for gpu in find_gpus()) or "no GPU"
+    return f"{cpu}, {os.cpu_count()} cores, {memory_limit() / 2**30:.0f} GiB, {gpus}"
 
 
 def write_into(document: Path, measured: Sequence[Measured], model: str) -> None:

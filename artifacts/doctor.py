@@ -41,6 +41,11 @@ class Gpu:
     memory: str
     compute_capability: str
 
+    @property
+    def has_bf16(self) -> bool:
+        """Whether TensorRT has kernels for attention in BF16 for it: from Ampere on."""
+        return float(self.compute_capability) >= 8.0
+
 
 def memory_limit() -> int:
     """Bytes of memory that this process may use: the machine's, or the control group's if that is less."""
@@ -122,7 +127,13 @@ def _gpu(gpus: Sequence[Gpu]) -> Finding:
     if not gpus:
         return Finding("NVIDIA GPU", "none", "plans are built ahead of time, not run; results come from the CPU")
     names = "; ".join(f"{g.name}, sm{g.compute_capability.replace('.', '')}, {g.memory}" for g in gpus)
-    return Finding("NVIDIA GPU", f"{names}; driver {gpus[0].driver}", "engines can be run")
+    return Finding("NVIDIA GPU", f"{names}; driver {gpus[0].driver}", _can_run(gpus[0]))
+
+
+def _can_run(gpu: Gpu) -> str:
+    if gpu.has_bf16:
+        return "engines can be run"
+    return "too old for attention in BF16: plans are built for others (--compute-capability); results come from the CPU"
 
 
 def _tensorrt(gpu: bool) -> list[Finding]:

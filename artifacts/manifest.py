@@ -75,7 +75,10 @@ class Manifest:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if raw.get("schema") != SCHEMA:
                 raise refuse(
-                    f"{path} has another schema", expected=str(SCHEMA), found=str(raw.get("schema")), remedy=made_by
+                    f"{path} has another schema",
+                    expected=str(SCHEMA),
+                    found=str(raw.get("schema")),
+                    remedy=f"remove {path}, then {made_by}",
                 )
             if not isinstance(raw["checkpoint"], dict):
                 raise ValueError(f"its checkpoint is {raw['checkpoint']!r}")

@@ -16,6 +16,9 @@ from typing import TypeGuard
 from artifacts.errors import StageError, refuse
 
 _PREFIX = ".writing"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FAILS = (errno.EIO, errno.ESTALE)
 
 
 class Writing:
@@ -131,13 +134,13 @@ def sweep(folder: Path) -> None:
 
 
 def is_refusal_of_the_disk(error: object) -> TypeGuard[OSError]:
-    """Whether something went wrong because a folder takes no files: no room, no quota, no right to write."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+    """Whether something went wrong because a folder takes no files: no room, no right to write, a disk that fails."""
+    return isinstance(error, OSError) and error.errno in (*_FULL, *_CLOSED, *_FAILS)
 
 
 def cannot_write(folder: Path, error: OSError, *, setting: str = "OUT") -> StageError:
     """Say why a folder took no files, and what to do; `setting` is what names another folder."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in _FULL
     return refuse(
         f"{folder} cannot be written",
         expected="a folder with room that this user may write to",

@@ -113,7 +113,7 @@ def _of_this_gpu(capabilities: Sequence[str], gpus: Sequence[Gpu]) -> tuple[str,
             found=" ".join(capabilities),
             remedy="--backend tensorrt-rtx builds for other GPUs",
         )
-    if float(here) < 8.0:
+    if not gpus[0].has_bf16:
         raise refuse(
             "this GPU cannot do attention in BF16",
             expected="compute capability 8.0 or later",
@@ -135,7 +135,11 @@ def _check_rtx(capabilities: Sequence[str]) -> None:
         if capability not in able
     ]
     if refused:
-        remedy = "--backend tensorrt on a machine with that GPU" if "9.0" in capabilities else "leave it out"
+        remedy = (
+            "--backend tensorrt on a machine with that GPU"
+            if "9.0" in capabilities
+            else "name others (--compute-capability)"
+        )
         raise refuse(
             "TensorRT-RTX cannot build this model for every compute capability asked for",
             expected=f"some of {' '.join(able)}",

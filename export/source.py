@@ -36,6 +36,9 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
     Raises:
         StageError: there is no such model, or a revision was given where there is none.
     """
+    if not model:
+        expected = "smollm3-tiny, a checkpoint folder, a hub id, or random:tiny"
+        raise refuse("no model was given", expected=expected, found="''", remedy="give MODEL (--model)")
     folder = HERE / model if (HERE / model / "config.json").is_file() else Path(model).expanduser()
     is_folder = folder.is_dir()
     if model.startswith(PREFIX) or is_folder:

@@ -51,3 +51,9 @@ def test_a_small_machine_is_told_which_stages_do_not_fit(monkeypatch: pytest.Mon
 def test_a_container_is_told_what_fits_into_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "memory_limit", lambda: 3 << 30)
     assert row("memory", []).allows == "SmolLM3-3B: export; not build (14 GiB), validate (15 GiB)"
+
+
+def test_no_engine_is_promised_on_a_gpu_that_lacks_bf16() -> None:
+    for capability, able in (("7.5", False), ("8.0", True), ("12.0", True)):
+        found = row("NVIDIA GPU", [Gpu("a GPU", "580.1", "16 GiB", capability)])
+        assert ("engines can be run" in found.allows) is able

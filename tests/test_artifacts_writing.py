@@ -61,9 +61,17 @@ def test_a_folder_into_which_somebody_else_wrote_meanwhile_stays(tmp_path: Path)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["other"]
 
 
-def test_a_full_disk_is_named_with_its_remedy(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="larger disk"):
-        write(tmp_path, "half", OSError(errno.ENOSPC, "No space left on device"))
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        *((number, "larger disk") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+        *((number, "change its rights") for number in (errno.EROFS, errno.EACCES, errno.EPERM)),
+        *((number, "another folder") for number in (errno.EIO, errno.ESTALE)),
+    ],
+)
+def test_a_folder_that_takes_no_file_is_named_with_a_remedy(tmp_path: Path, number: int, remedy: str) -> None:
+    with pytest.raises(StageError, match=remedy):
+        write(tmp_path, "half", OSError(number, os.strerror(number)))
     assert contents(tmp_path) == {}
 
 

@@ -46,10 +46,15 @@ def test_a_revision_of_what_has_none_is_refused(model: str) -> None:
         resolve(model, "main")
 
 
-@pytest.mark.parametrize("model", ["", "nowhere", "a/b/c", "./absent", "../no-such-folder-here/..", "a b/c"])
+@pytest.mark.parametrize("model", ["''", "nowhere", "a/b/c", "./absent", "../no-such-folder-here/..", "a b/c"])
 def test_what_is_neither_folder_nor_hub_id_is_refused(model: str) -> None:
     with pytest.raises(StageError, match="there is no model"):
-        resolve(model or "''")
+        resolve(model)
+
+
+def test_no_model_is_not_the_current_folder() -> None:
+    with pytest.raises(StageError, match="no model was given"):
+        resolve("")
 
 
 def test_the_pinned_revision_is_taken_from_the_cache(cache: Path, folder: Path) -> None:

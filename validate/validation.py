@@ -22,7 +22,7 @@ from validate.exam import read_text
 from validate.inputs import Inputs, open_inputs
 from validate.layers import ENGINE, NAMED
 from validate.prompt import DEFAULT_PROMPT
-from validate.report import REPORT, Report
+from validate.report import REPORT, Report, read_report
 
 TOOLS = ("onnxruntime-gpu", "torch", "transformers", "tokenizers", "numpy", "tensorrt", "tensorrt-rtx", "python")
 MANIFEST = "manifest.json"
@@ -125,7 +125,8 @@ def _earlier(inputs: Inputs, place: Path, record: dict[str, Any], tools: dict[st
     """Give the report of an earlier run on the very same inputs, if there is one."""
     if not (place / MANIFEST).is_file():
         return None
-    manifest = Manifest.read(place / MANIFEST, made_by=f"python -m validate {inputs.folder.root}")
+    command = inputs.folder.command("validate")
+    manifest = Manifest.read(place / MANIFEST, made_by=command)
     current = manifest.is_current(
         inputs.folder.root,
         inputs.digests,
@@ -134,7 +135,7 @@ def _earlier(inputs: Inputs, place: Path, record: dict[str, Any], tools: dict[st
         inputs=inputs.records,
         tools=tools,
     )
-    return Report.read(place) if current else None
+    return read_report(place, command) if current else None
 
 
 def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Report:
