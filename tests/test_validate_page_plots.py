@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_a_kind_inside_and_outside_the_layers_has_one_row_of_the_map() -> None:
     _map(view(*rows), figure, LIGHT)
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["embed", "other", "norm", "logits"]
-    used = np.ma.asarray(axes.collections[0].get_array()).reshape(4, 3)
+    used: np.ma.MaskedArray[Any, Any] = np.ma.asarray(axes.collections[0].get_array()).reshape(4, 3)
     drawn = (~np.ma.getmaskarray(used)).tolist()
     assert drawn == [[True, False, False], [True, True, False], [False, True, False], [False, False, True]]
     assert used[1, 1] == pytest.approx(2 * used[1, 0])
