@@ -32,6 +32,14 @@ class Finding:
     allows: str
 
 
+def has_bf16(capability: str) -> bool:
+    """Whether TensorRT has kernels for attention in BF16 for a compute capability: from Ampere on.
+
+    For Turing it says "cannot compile for sm75, because the model contains HW-specific datatypes: b16".
+    """
+    return float(capability) >= 8.0
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One NVIDIA GPU as its driver reports it."""
@@ -43,8 +51,8 @@ class Gpu:
 
     @property
     def has_bf16(self) -> bool:
-        """Whether TensorRT has kernels for attention in BF16 for it: from Ampere on."""
-        return float(self.compute_capability) >= 8.0
+        """Whether TensorRT has kernels for attention in BF16 for it."""
+        return has_bf16(self.compute_capability)
 
 
 def memory_limit() -> int:

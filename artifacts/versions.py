@@ -9,7 +9,7 @@ from pathlib import Path
 
 from artifacts import __version__
 
-HERE = "this project"
+THIS_PROJECT = "this project"
 _ROOT = Path(__file__).parent.parent
 
 
@@ -30,7 +30,7 @@ def own_version(*packages: str) -> dict[str, str]:
     for pattern in ("artifacts/*.py", *(f"{package}/**/*.py" for package in packages)):
         for path in sorted(_ROOT.glob(pattern)):
             digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return {HERE: f"{__version__} {digest.hexdigest()[:12]}"}
+    return {THIS_PROJECT: f"{__version__} {digest.hexdigest()[:12]}"}
 
 
 def _version(package: str) -> str:

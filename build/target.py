@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from artifacts.backend import Backend
 from artifacts.contract import Form
-from artifacts.doctor import Gpu
+from artifacts.doctor import Gpu, has_bf16
 from artifacts.errors import StageError, refuse
 
 RTX_KNOWS = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 """Compute capabilities that TensorRT-RTX 1.7.1 can build for; Hopper (9.0) is TensorRT proper's."""
-WITHOUT_BF16 = ("7.5",)
-"""Turing: "cannot compile for sm75, because the model contains HW-specific datatypes: b16"."""
 RTX_DEFAULT = ("8.0", "8.6", "8.9", "12.0")
 """What TensorRT-RTX itself builds for if it is told nothing. A plan does not grow with their number (32 bytes)."""
 
@@ -128,9 +126,9 @@ def _rtx_default(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 
 def _check_rtx(capabilities: Sequence[str]) -> None:
-    able = [known for known in RTX_KNOWS if known not in WITHOUT_BF16]
+    able = [known for known in RTX_KNOWS if has_bf16(known)]
     refused = [
-        f"{capability} ({'no BF16 attention' if capability in WITHOUT_BF16 else 'unknown to TensorRT-RTX'})"
+        f"{capability} ({'no BF16 attention' if capability in RTX_KNOWS else 'unknown to TensorRT-RTX'})"
         for capability in capabilities
         if capability not in able
     ]

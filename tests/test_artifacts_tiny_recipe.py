@@ -102,6 +102,12 @@ def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast) -> Non
     assert "What is the capital of France?" in trained
 
 
+def test_training_begins_with_short_rows_and_ends_with_calls() -> None:
+    recipe = Recipe(steps=100, early=10, last=20)
+    mixes = [recipe.mix(step) for step in range(recipe.steps)]
+    assert mixes == [conversations.EARLY] * 10 + [conversations.LATE] * 70 + [conversations.LAST] * 20
+
+
 def test_a_tenth_of_the_cases_is_held_out() -> None:
     rng = random.Random(3)
     assert np.mean([tasks.copy(rng).is_exam for _ in range(3000)]) == pytest.approx(0.1, abs=0.02)

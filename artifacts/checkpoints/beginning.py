@@ -66,6 +66,16 @@ def _directions(count: int, size: int) -> Tensor:
     return orthogonal.T
 
 
+def _heads(model: SmolLM3ForCausalLM, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Give a layer's weights by head: q, k and v (heads, head_dim, hidden), and o (hidden, heads, head_dim)."""
+    attention, size = model.model.layers[layer].self_attn, model.config.head_dim
+    queries, keys, values = (
+        projection.weight.view(-1, size, model.config.hidden_size)
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    return queries, keys, values, attention.o_proj.weight.view(model.config.hidden_size, -1, size)
+
+
 def _look_back(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
     """Heads 0, 1, 2 of the first layer look 1, 2, 3 tokens back, whatever stands there.
 
@@ -73,12 +83,8 @@ def _look_back(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
         model: the model.
         shadow: what of a word is written into the parts (_SHADOW, _WORD).
     """
-    attention = model.model.layers[LOOKS_BACK].self_attn
-    size, hidden = model.config.head_dim, model.config.hidden_size
-    queries = attention.q_proj.weight.view(-1, size, hidden)
-    keys = attention.k_proj.weight.view(-1, size, hidden)
-    values = attention.v_proj.weight.view(-1, size, hidden)
-    out = attention.o_proj.weight.view(hidden, -1, size)
+    queries, keys, values, out = _heads(model, LOOKS_BACK)
+    size = model.config.head_dim
     base = model.config.rope_parameters["rope_theta"]
     angles = base ** (-torch.arange(_FREQUENCIES) * 2 / size)
     strength = math.sqrt(_PLACE * math.sqrt(size) / _FREQUENCIES) / _CONSTANT
@@ -103,12 +109,8 @@ def _match(model: SmolLM3ForCausalLM, shadow: Tensor) -> None:
         model: the model.
         shadow: what of a word stands in the parts (_SHADOW, _WORD).
     """
-    attention = model.model.layers[MATCHES].self_attn
-    size, hidden = model.config.head_dim, model.config.hidden_size
-    queries = attention.q_proj.weight.view(-1, size, hidden)
-    keys = attention.k_proj.weight.view(-1, size, hidden)
-    values = attention.v_proj.weight.view(-1, size, hidden)
-    out = attention.o_proj.weight.view(hidden, -1, size)
+    queries, keys, values, out = _heads(model, MATCHES)
+    size = model.config.head_dim
     for weight in (queries, keys, values):
         weight.zero_()
     group = queries.shape[0] // keys.shape[0]

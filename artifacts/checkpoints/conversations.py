@@ -97,7 +97,7 @@ def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, mix: Mix) ->
             text = plain_text(rng, length)
             answers = [match.span(1) for match in _PLAIN_ANSWER.finditer(text)]
         else:
-            text = conversation(tokenizer, rng, length, mix.with_tools)
+            text = conversation(tokenizer, rng, length, mix)
             answers = list(_answers(text))
         encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
         found = np.asarray(encoded["input_ids"], np.int64)[:length]
@@ -106,11 +106,11 @@ def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, mix: Mix) ->
     return ids, weights
 
 
-def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length: int, share_with_tools: float) -> str:
+def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length: int, mix: Mix) -> str:
     """Make one conversation of about `length` tokens, as the chat template writes it."""
     thinks = rng.random() < 0.35
     budget = length * _CHARACTERS_A_TOKEN
-    with_tools = rng.random() < share_with_tools
+    with_tools = rng.random() < mix.with_tools
     with_facts = rng.random() < 0.75 and (not with_tools or length >= 512)
     told, facts = _told(rng, budget * rng.uniform(0.05, 0.5)) if with_facts else ("", [])
     tools = rng.sample(tasks.TOOLS, rng.choice((1, 2, 4)) if length >= 512 else 1) if with_tools else []
