@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import __version__
-from artifacts.digest import Digests
+from artifacts.digest import Digests, sha256_of
 from artifacts.errors import Problem, StageError, refuse
 
 SCHEMA = 1
@@ -30,6 +30,11 @@ class FileRecord:
     def of(cls, path: Path, digests: Digests) -> FileRecord:
         """Record a file as it is now."""
         return cls(path.stat().st_size, digests.of(path))
+
+    @classmethod
+    def written(cls, path: Path, sha256: str | None = None) -> FileRecord:
+        """Record a file that was just written; its digest is read from it where writing did not tell it."""
+        return cls(path.stat().st_size, sha256 or sha256_of(path))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from rich.console import Console
 
 from artifacts.backend import load, logger
-from artifacts.digest import HashingFile, sha256_of
+from artifacts.digest import HashingFile
 from artifacts.errors import StageError
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import own_version, versions
@@ -95,7 +95,7 @@ class Work:
         made |= facts(self.target, self.planning, self.sources.graph, log.figures)
         made |= {"seconds": round(time.monotonic() - begun, 3), "peak_host_memory": peak_memory()}
         writing.path(TRTEXEC).write_text(script(self._command()), encoding="utf-8")
-        records = {PLAN: plan} | {name: _record(writing.path(name)) for name in (NETWORK, LOG, TRTEXEC)}
+        records = {PLAN: plan} | {name: FileRecord.written(writing.path(name)) for name in (NETWORK, LOG, TRTEXEC)}
         outputs = {self.sources.folder.relative(self.directory / name): record for name, record in records.items()}
         manifest = Manifest("build", outputs=outputs, facts=made, **self.identity)
         manifest.write(writing.path(MANIFEST))
@@ -156,7 +156,3 @@ def copy_engine(engine: Any, file: BinaryIO) -> FileRecord:
     for begin in range(0, len(view), _BLOCK):
         hashing.write(view[begin : begin + _BLOCK])
     return FileRecord(len(view), hashing.hexdigest())
-
-
-def _record(path: Path) -> FileRecord:
-    return FileRecord(path.stat().st_size, sha256_of(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.checkpoint import Checkpoint
@@ -65,7 +64,9 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
         room.check_owner(folder, checkpoint, identity)
         room.check_space(folder, data_file.total_bytes(data_file.plan(config)), config)
         facts, hashes = _write_files(checkpoint, writing, progress)
-        outputs = {f"{folder.onnx.name}/{name}": _record(writing.path(name), sha) for name, sha in hashes.items()}
+        outputs = {
+            f"{folder.onnx.name}/{name}": FileRecord.written(writing.path(name), sha) for name, sha in hashes.items()
+        }
         manifest = Manifest("export", {}, identity, {}, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
     companions.sweep(folder.onnx, hashes)
@@ -144,7 +145,3 @@ def _make_graphs(model: SmolLM3ForCausalLM, checkpoint: Checkpoint, progress: Pr
     progress.step("finishing the graph")
     graph = finish(traced, config, data_file.plan(config))
     return {Form.EXPORT.file_name(): graph, Form.EXPORT.file_name(twin=True): fp32_twin(graph, config)}
-
-
-def _record(path: Path, sha256: str) -> FileRecord:
-    return FileRecord(path.stat().st_size, sha256)

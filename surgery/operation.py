@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from artifacts.contract import Form
-from artifacts.digest import Digests, sha256_of
+from artifacts.digest import Digests
 from artifacts.errors import Problem, StageError
 from artifacts.external import external_problems
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
@@ -88,7 +88,7 @@ def fuse(root: Path, capacity: int | None = None, tell: Callable[[str], None] = 
             path = writing.path(graph.name)
             path.write_bytes(graph.model.SerializeToString())
             check_onnx(path, graph.name)
-            outputs[f"onnx/{graph.name}"] = FileRecord(path.stat().st_size, sha256_of(path))
+            outputs[f"onnx/{graph.name}"] = FileRecord.written(path)
             facts["graphs"][graph.name] = _facts(graph)
         manifest = Manifest("surgery", options, made.checkpoint, inputs, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))

@@ -13,7 +13,6 @@ from typing import Any
 
 from artifacts.backend import Backend
 from artifacts.command import stderr
-from artifacts.digest import sha256_of
 from artifacts.errors import refuse
 from artifacts.manifest import FileRecord, Manifest
 from artifacts.versions import own_version, versions
@@ -95,7 +94,7 @@ def validate(root: Path, options: Options | None = None) -> Report:
     outputs = _write_page(inputs, report, tools)
     with Writing(place) as writing:
         report.write(writing.path(REPORT))
-        written = FileRecord(writing.path(REPORT).stat().st_size, sha256_of(writing.path(REPORT)))
+        written = FileRecord.written(writing.path(REPORT))
         outputs[inputs.folder.relative(place / REPORT)] = written
         tensors, elements = report.compared
         facts = {"verdict": "yes" if report.verdict else "no", "tensors": tensors, "elements": elements}
