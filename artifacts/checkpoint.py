@@ -1,6 +1,7 @@
 """A checkpoint: where a model's weights and facts come from, and which ones they are exactly.
 
-Three kinds: a repository of the hub at a 40-hex revision, a local folder, and a seeded random model.
+Four kinds: a repository of the hub at a 40-hex revision, one that lies in this repository, a local folder, and a seeded
+random model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from artifacts.weights import SafetensorsWeights, Weights, weight_files
 FETCHED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt")
 """What is taken from a repository of the hub, and what its local cache has to have: never code, never a pickle."""
 
-CheckpointKind = Literal["hub", "folder", "random"]
+CheckpointKind = Literal["hub", "shipped", "folder", "random"]
+
+SHIPPED = Path(__file__).parent / "checkpoints"
+"""The checkpoints that lie in this repository; `smollm3-tiny` is the default model."""
 
 COMPANIONS = (
     "config.json",
@@ -47,7 +51,7 @@ class Checkpoint:
 
     Attributes:
         kind: where it comes from.
-        origin: the hub's repository id, the folder's path, or `random:<preset>`.
+        origin: the hub's repository id, the name of a folder in `SHIPPED`, the folder's path, or `random:<preset>`.
         revision: the 40-hex revision of a hub repository.
         folder: where the files lie; None for a random model.
     """
@@ -61,6 +65,22 @@ class Checkpoint:
     def of_folder(cls, folder: Path) -> Checkpoint:
         """Take a local folder in the layout of `save_pretrained`."""
         return cls("folder", str(folder.resolve()), None, folder.resolve())
+
+    @classmethod
+    def shipped(cls, name: str) -> Checkpoint:
+        """Take a checkpoint of this repository by its name, wherever the repository lies.
+
+        Raises:
+            StageError: there is none of that name.
+        """
+        if name not in shipped_names():
+            raise refuse(
+                f"this repository has no checkpoint {name!r}",
+                expected=", ".join(shipped_names()),
+                found=f"no {SHIPPED / name}",
+                remedy="get the repository again, or export with another MODEL",
+            )
+        return cls("shipped", name, None, SHIPPED / name)
 
     @classmethod
     def random(cls, origin: str) -> Checkpoint:
@@ -82,6 +102,8 @@ class Checkpoint:
         kind, origin = record.get("kind"), str(record.get("origin"))
         if kind == "random":
             return cls.random(origin)
+        if kind == "shipped":
+            return cls.shipped(origin)
         if kind == "hub":
             revision = str(record.get("revision"))
             return cls("hub", origin, revision, cached_snapshot(origin, revision))
@@ -134,6 +156,11 @@ class Checkpoint:
         paths = [*self.companions(), *weight_files(self.folder)]
         files = {path.name: digests.of(path) for path in paths}
         return {"kind": self.kind, "origin": self.origin, "revision": self.revision, "files": files}
+
+
+def shipped_names() -> list[str]:
+    """Name the checkpoints that lie in this repository."""
+    return sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
 
 
 def cached_snapshot(repository: str, revision: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from artifacts.checkpoint import FETCHED, Checkpoint, cached_snapshot
+from artifacts.checkpoint import FETCHED, Checkpoint, cached_snapshot, shipped_names
 from artifacts.config import ModelConfig
 from artifacts.errors import StageError, refuse
 from artifacts.random_model import PREFIX
@@ -19,9 +19,6 @@ from artifacts.writing import cannot_write, is_refusal_of_the_disk
 PINNED = {"HuggingFaceTB/SmolLM3-3B": "a07cc9a04f16550a088caea529712d1d335b0ac1"}
 """Revisions that we were tested with; REVISION= (`--revision`) changes them."""
 
-HERE = Path(__file__).parent.parent / "artifacts" / "checkpoints"
-"""The checkpoints that lie in this repository; `smollm3-tiny` is the default model."""
-
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -30,7 +27,7 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
     """Find a checkpoint, and download it if it is a hub repository that the local cache lacks.
 
     Args:
-        model: a hub id, a folder, `random:<preset>`, or the name of a checkpoint in `HERE`.
+        model: a hub id, a folder, `random:<preset>`, or the name of a checkpoint in this repository.
         revision: a branch, tag or revision of a hub repository; the pinned one, else `main`, if not given.
 
     Raises:
@@ -39,9 +36,9 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
     if not model:
         expected = "smollm3-tiny, a checkpoint folder, a hub id, or random:tiny"
         raise refuse("no model was given", expected=expected, found="''", remedy="give MODEL (--model)")
-    folder = HERE / model if (HERE / model / "config.json").is_file() else Path(model).expanduser()
-    is_folder = folder.is_dir()
-    if model.startswith(PREFIX) or is_folder:
+    folder = Path(model).expanduser()
+    is_shipped, is_folder = model in shipped_names(), folder.is_dir()
+    if model.startswith(PREFIX) or is_shipped or is_folder:
         if revision is not None:
             raise refuse(
                 "a revision was given for a model that has none",
@@ -49,6 +46,8 @@ def resolve(model: str, revision: str | None = None) -> Checkpoint:
                 found=f"MODEL={model} REVISION={revision}",
                 remedy="leave out REVISION (--revision)",
             )
+        if is_shipped:
+            return Checkpoint.shipped(model)
         return Checkpoint.of_folder(folder) if is_folder else Checkpoint.random(model)
     if not _REPOSITORY.fullmatch(model):
         raise refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,19 @@ def test_a_checkpoint_that_is_gone_is_refused(folder: Path, tmp_path: Path) -> N
     folder.rename(tmp_path / "elsewhere")
     with pytest.raises(StageError, match="no longer where it was"):
         Checkpoint.from_identity(identity)
+
+
+def test_a_shipped_checkpoint_is_known_by_its_name_wherever_the_repository_lies(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identities = []
+    for place in (tmp_path / "here", tmp_path / "there"):
+        shutil.copytree(folder, place / "small")
+        monkeypatch.setattr("artifacts.checkpoint.SHIPPED", place)
+        shipped = Checkpoint.shipped("small")
+        assert shipped.folder == place / "small"
+        identities.append(shipped.identity(Digests(place)))
+        assert Checkpoint.from_identity(identities[0]) == shipped
+    assert identities[0] == identities[1]
+    with pytest.raises(StageError, match=r"no checkpoint 'big'\n +expected: small"):
+        Checkpoint.shipped("big")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from artifacts.checkpoint import SHIPPED
 from artifacts.checkpoints.architecture import CONFIG, GENERATION
 from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
 from artifacts.checkpoints.card import examine
@@ -14,12 +15,11 @@ from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.making import read_words
 from artifacts.checkpoints.skills import Question, score, sensitivity
 from artifacts.exam import Exam
-from export.source import HERE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
 
-FOLDER = HERE / "smollm3-tiny"
+FOLDER = SHIPPED / "smollm3-tiny"
 LARGEST = 8_000_000
 LOST_BY = (
     f"RoPE taken off layer {LOOKS_BACK}",

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import distributed
 
+from artifacts.checkpoint import SHIPPED
 from artifacts.checkpoints import conversations, tasks, world
 from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
 from artifacts.checkpoints.exam import CASES, make_exam
@@ -23,7 +24,6 @@ from artifacts.checkpoints.skills import landing, rope_toggled, too_wide
 from artifacts.checkpoints.training import Recipe, State, train
 from artifacts.checkpoints.vocabulary import END, TURN_END, VOCABULARY
 from artifacts.errors import StageError
-from export.source import HERE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
@@ -46,7 +46,7 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 
 def test_the_tokenizer_is_the_one_that_lies_in_the_repository(tokenizer: PreTrainedTokenizerFast) -> None:
-    kept, made = HERE / "smollm3-tiny", Path(tokenizer.name_or_path)
+    kept, made = SHIPPED / "smollm3-tiny", Path(tokenizer.name_or_path)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert (kept / name).read_bytes() == (made / name).read_bytes()
     assert len(tokenizer) == VOCABULARY

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from artifacts.checkpoint import FETCHED, Checkpoint
+from artifacts.checkpoint import FETCHED, SHIPPED, Checkpoint
 from artifacts.digest import Digests
 from artifacts.errors import StageError
 from export import source
@@ -40,7 +40,12 @@ def test_a_folder_and_a_random_model() -> None:
     assert resolve("tests") == Checkpoint.of_folder(Path("tests"))
 
 
-@pytest.mark.parametrize("model", ["random:tiny", "tests"])
+def test_a_checkpoint_of_this_repository_is_taken_by_its_name_alone() -> None:
+    assert resolve("smollm3-tiny") == Checkpoint.shipped("smollm3-tiny")
+    assert resolve(str(SHIPPED / "smollm3-tiny")).kind == "folder"
+
+
+@pytest.mark.parametrize("model", ["random:tiny", "tests", "smollm3-tiny"])
 def test_a_revision_of_what_has_none_is_refused(model: str) -> None:
     with pytest.raises(StageError, match="leave out REVISION"):
         resolve(model, "main")
