@@ -9,12 +9,12 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from rich.console import Console
 
-from artifacts.errors import StageError
+from artifacts.errors import Problem, StageError, refuse
 
 DONE, VERDICT_NO, COULD_NOT = 0, 1, 2
 
@@ -34,8 +34,16 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # argparse's overloads, which all come to this
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and keep what was given: argparse forgets unknown flags where an argument is missing as well."""
+        """Parse, and keep what was given: argparse forgets unknown flags where an argument is missing as well.
+
+        Raises:
+            StageError: what is no UTF-8; neither a manifest nor a tokenizer could take it.
+        """
         self._given = tuple(sys.argv[1:] if args is None else args)
+        broken = [word for word in self._given if not _is_utf8(word)]
+        if broken:
+            what, remedy = "an argument is no text", "give it in UTF-8; rename a file whose name is none"
+            raise StageError([Problem(what, "valid UTF-8", repr(os.fsencode(word))[1:], remedy) for word in broken])
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -45,6 +53,28 @@ class Parser(argparse.ArgumentParser):
         if unknown and not message.startswith("unrecognized"):
             message = f"unrecognized arguments: {' '.join(unknown)}; {message}"
         self.exit(COULD_NOT, f"error: {message}\n  do:       {self.prog} --help\n")
+
+
+def piped_lines() -> Iterator[str]:
+    """Give the lines of stdin.
+
+    Raises:
+        StageError: it is no UTF-8.
+    """
+    try:
+        for line in sys.stdin:
+            line.encode()  # in a C locale Python reads any byte, and this is where it would show
+            yield line
+    except UnicodeError as error:
+        raise refuse("stdin is no text", expected="valid UTF-8", found=str(error), remedy="convert it first") from None
+
+
+def _is_utf8(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def stderr() -> Console:

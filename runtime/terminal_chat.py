@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from artifacts.command import DONE, stderr, stdout
+from artifacts.command import DONE, piped_lines, stderr, stdout
 from artifacts.errors import StageError
 from runtime import options
 from runtime.conversation import Conversation
@@ -129,7 +129,7 @@ class Terminal:
 def _lines() -> Iterator[str]:
     """Yield what the user types; at a terminal, with editing and the history of the arrow keys."""
     if not sys.stdin.isatty():
-        yield from sys.stdin
+        yield from piped_lines()
         return
     import readline  # noqa: F401  # importing it is what gives input() its editing
 

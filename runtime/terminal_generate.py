@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from artifacts.command import DONE, stderr
+from artifacts.command import DONE, piped_lines, stderr
 from runtime import options
 from runtime.model import Model
 from runtime.speed import Speed
@@ -15,7 +14,7 @@ from runtime.speed import Speed
 
 def generate(given: argparse.Namespace) -> int:
     """Continue a text; the continuation goes to stdout, how fast it was to stderr."""
-    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    prompt = "".join(piped_lines()) if given.prompt == "-" else given.prompt
     model = Model(given.model, options.run_options(given))
     settings = options.settings(given, model.defaults)
     ids = model.tokenizer.encode(prompt, add_special_tokens=True)

@@ -1,11 +1,14 @@
 """Exit codes say what happened: a verdict of no is 1, and nothing else is."""
 
+import io
+import os
+import sys
 from collections.abc import Sequence
 
 import pytest
 
-from artifacts.command import COULD_NOT, VERDICT_NO, Parser, run
-from artifacts.errors import refuse
+from artifacts.command import COULD_NOT, VERDICT_NO, Parser, piped_lines, run
+from artifacts.errors import StageError, refuse
 
 
 def ended(main: object, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -54,3 +57,26 @@ def test_an_unknown_flag_is_named_before_what_is_missing(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parser.parse_args(["--known=1"])
     assert "unrecognized" not in capsys.readouterr().err
+
+
+def test_arguments_that_are_no_text_are_refused_all_at_once() -> None:
+    parser = Parser(prog="x")
+    parser.add_argument("--prompt")
+    parser.add_argument("model")
+    assert parser.parse_args(["--prompt", "Ægir 💡", "m"]).prompt == "Ægir 💡"
+    broken = os.fsdecode(b"caf\xe9"), os.fsdecode(b"\xff")
+    with pytest.raises(StageError, match=r"expected: valid UTF-8\n +found: +'caf\\xe9'") as error:
+        parser.parse_args(["--prompt", *broken])
+    assert len(error.value.problems) == 2
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # the latter is what Python takes in a C locale
+def test_what_is_piped_in_has_to_be_text(monkeypatch: pytest.MonkeyPatch, errors: str) -> None:
+    def pipe(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8", errors))
+
+    pipe("good\nmörning".encode())
+    assert list(piped_lines()) == ["good\n", "mörning"]
+    pipe(b"good\nm\xf6rning")
+    with pytest.raises(StageError, match="stdin is no text"):
+        list(piped_lines())
