@@ -89,14 +89,20 @@ def build_engine(
     from polygraphy.exception import PolygraphyException
     from polygraphy.logger import G_LOGGER
 
-    settings = {"profiles": _profiles(shapes), "progress_monitor": monitor, **_settings(trt, options)}
-    cache = str(options.timing_cache_file) if options.timing_cache_file else None
+    cache = _timing_cache(target, options)
+    known = {"load_timing_cache": str(cache)} if cache is not None and cache.exists() else {}
+    settings = {"profiles": _profiles(shapes), "progress_monitor": monitor, **_settings(trt, options), **known}
     with G_LOGGER.verbosity(_SILENT):
         config = _create_config(target, settings)
         try:
-            return EngineBytesFromNetwork(parsed, config=config, save_timing_cache=cache)()
+            return EngineBytesFromNetwork(parsed, config=config, save_timing_cache=cache and str(cache))()
         except PolygraphyException:
             return None
+
+
+def _timing_cache(target: Target, options: BuildOptions) -> Path | None:
+    """Give the file of timings; TensorRT-RTX times nothing while it builds, so it gets none to write over."""
+    return None if target.backend is Backend.RTX else options.timing_cache_file
 
 
 def _create_config(target: Target, settings: Mapping[str, Any]) -> Any:
@@ -141,13 +147,11 @@ def _settings(trt: Any, options: BuildOptions) -> dict[str, Any]:
         "workspace": trt.MemoryPoolType.WORKSPACE,
         "tacticSharedMem": trt.MemoryPoolType.TACTIC_SHARED_MEMORY,
     }
-    cache = options.timing_cache_file
     return {
         "profiling_verbosity": verbosities[options.profiling_verbosity],
         "hardware_compatibility_level": levels.get(options.hardware_compatibility_level),
         "memory_pool_limits": {pools[pool]: size for pool, size in options.memory_pools.items()},
         "builder_optimization_level": options.builder_optimization_level,
-        "load_timing_cache": str(cache) if cache is not None and cache.exists() else None,
         "version_compatible": options.version_compatible,
         "strip_plan": options.strip_weights,
         "refittable": options.refit,

@@ -56,7 +56,9 @@ FLAGS = (
         "workspace: a limit below what attention needs fails (no tactics within workspace limit); tacticSharedMem too",
     ),
     Flag("--builderOptimizationLevel", Standing.NOTHING, "0 and 5 give plans of the same size; the GPU's JIT decides"),
-    Flag("--timingCacheFile", Standing.NOTHING, "the file is written, with 0 entries: nothing is timed while building"),
+    Flag(
+        "--timingCacheFile", Standing.NOTHING, "nothing is timed while building; the file is neither read nor written"
+    ),
     Flag("--profilingVerbosity", Standing.NOTHING, "none and detailed give plans of the same size"),
     Flag(VERSION, Standing.REFUSED, "it needs libnvinfer_lean, which TensorRT-RTX does not have"),
     Flag(

@@ -37,7 +37,7 @@ class BuildOptions:
         shapes: the user's own shapes, by profile.
         memory_pools: limits in bytes by trtexec's name of the pool.
         builder_optimization_level: 0 to 5, or TensorRT's default.
-        timing_cache_file: read before and written after the build.
+        timing_cache_file: read before and written after the build, by TensorRT proper.
         profiling_verbosity: how much of the layers the engine can tell.
         verbose: print TensorRT's log; changes nothing in the plan.
     """

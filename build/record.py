@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from build.graph import SourceGraph
@@ -24,7 +25,7 @@ def options_record(options: BuildOptions, target: Target, planning: Planning) ->
         "profiles": _profiles(planning),
         "memory_pools": dict(options.memory_pools),
         "builder_optimization_level": options.builder_optimization_level,
-        "timing_cache": options.timing_cache_file is not None,
+        "timing_cache": _text(options.timing_cache_file),
         "profiling_verbosity": options.profiling_verbosity,
         "version_compatible": options.version_compatible,
         "hardware_compatibility_level": options.hardware_compatibility_level,
@@ -52,6 +53,10 @@ def facts(target: Target, planning: Planning, graph: SourceGraph, figures: Figur
         "scratch_memory": figures.scratch,
         "allocator_peak": figures.allocator_peak,
     }
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _profiles(planning: Planning) -> list[dict[str, object]]:

@@ -67,10 +67,10 @@ def test_what_is_said_to_fail_fails(try_flag: Builder, changes: dict[str, Any], 
 def test_what_is_said_to_do_nothing_does_nothing(try_flag: Builder, tmp_path: Path) -> None:
     """Sizes are compared, since two builds of one graph differ in their bytes."""
     cache = tmp_path / "timing.cache"
+    cache.write_text("somebody's thesis")
     one = try_flag(builder_optimization_level=0, profiling_verbosity="none", timing_cache_file=cache)
-    size, log = one.path.stat().st_size, (one.directory / "build.log").read_text()
-    assert "Serialized 0 timing cache entries" in log
-    assert 0 < cache.stat().st_size < 1024
+    size = one.path.stat().st_size
+    assert cache.read_text() == "somebody's thesis"
     two = try_flag(builder_optimization_level=5, hardware_compatibility_level="ampere+", timing_cache_file=cache)
     assert two.path.stat().st_size == size
     assert "setHardwareCompatibilityLevel() is unsupported" in (two.directory / "build.log").read_text()
