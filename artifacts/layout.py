@@ -90,7 +90,8 @@ class ModelFolder:
             model, revision = str(checkpoint["origin"]), checkpoint.get("revision")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             model, revision = "<the checkpoint>", None
-        given = {"MODEL": model, "NAME": self.name, "OUT": str(self.root.parent)}
+        root = self.root if self.root.name.strip(".") else self.root.resolve()
+        given = {"MODEL": model, "NAME": root.name, "OUT": str(root.parent)}
         given |= {"REVISION": revision} if revision else {}
         return f"make {stage} " + " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
 

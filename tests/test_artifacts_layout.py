@@ -61,3 +61,12 @@ def test_commands_name_the_model_as_a_shell_takes_it(tmp_path: Path) -> None:
     assert command == f"make build MODEL=me/model NAME=mine OUT='{tmp_path}/my out' REVISION={'0' * 40}"
     assert shlex.split(command)[4] == f"OUT={tmp_path}/my out"
     assert folder.command("validate").startswith("make validate MODEL=me/model")
+
+
+@pytest.mark.parametrize("spelling", ["", ".", "onnx/.."])
+def test_a_command_names_a_folder_that_was_given_without_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    (tmp_path / "mine" / "onnx").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert ModelFolder(Path(spelling)).command("build").endswith(f" NAME=mine OUT={tmp_path}")
