@@ -24,6 +24,7 @@ from artifacts.manifest import FileRecord, Manifest
 from tests.layer_findings import RIGHT
 from tests.planted_faults import Editor, keys_swapped, nonpad_instead_of_mask, scale_left_to_the_importer
 from validate.debugging import Piece, Request, debug
+from validate.debugging.__main__ import main
 from validate.debugging.comparison import Reading, conclusion
 from validate.debugging.cut import cuttable, producers
 from validate.debugging.graphs import load_graph
@@ -139,7 +140,9 @@ def test_a_piece_is_the_step_that_makes_the_tensor(
     model: ModelFolder, tensor: str, expected: list[str], begins: set[str]
 ) -> None:
     piece = debug(model.root, Request(tensor=tensor))
-    assert piece.folder == model.root / "validate" / "unreported" / "polygraphy" / tensor
+    assert (
+        piece.folder == model.root / "validate" / "unreported" / "polygraphy" / f"{tensor}@model@chunk-of-5-after-301"
+    )
     assert nodes(piece.folder) == expected
     assert begins <= set(piece.cut.inputs)
     assert all(reading.right for reading in piece.readings), piece.readings
@@ -377,7 +380,7 @@ def own(model: ModelFolder, tmp_path: Path) -> ModelFolder:
 def test_without_a_name_it_is_the_first_wrong_tensor_of_the_last_report(faulty: ModelFolder) -> None:
     place = write_report(faulty, replace(RIGHT, first=first()))
     piece = debug(faulty.root)
-    assert piece.folder == place / "polygraphy" / DOWN
+    assert piece.folder == place / "polygraphy" / f"{DOWN}@model_all@decode-at-position-10"
     assert (piece.request.form, piece.call.name) == (Form.MODEL_ALL, "decode at position 10")
     text = (piece.folder / "README.md").read_text()
     assert "It is too large by one hundredth." in text
@@ -445,12 +448,27 @@ def test_of_a_missing_tensor_it_is_the_layer_in_the_usual_call(model: ModelFolde
     [
         (Request(layer=4), "the model has no layer 4"),
         (Request(tensor="model.layers.3.self_attn.q_rotori"), "model.layers.3.self_attn.q_rotary"),
+        (Request(tensor="input_ids"), "an input, which no node makes"),
+        (Request(tensor="model.norm.weight"), "a weight, which no node makes"),
         (Request(layer=1, call="never"), "there is no call 'never'"),
     ],
 )
 def test_refusals_name_what_there_is(model: ModelFolder, request_: Request, message: str) -> None:
     with pytest.raises(StageError, match=re.escape(message)):
         debug(model.root, request_)
+
+
+@pytest.mark.parametrize("asked", ["3,7", "all", "-1", "\u0663"])
+def test_one_layer_is_asked_for_at_a_time(model: ModelFolder, capsys: pytest.CaptureFixture[str], asked: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([str(model.root), f"--layer={asked}"])
+    assert end.value.code == 2
+    assert f"expected one layer, such as 7, found '{asked}'" in capsys.readouterr().err
+
+
+def test_two_calls_of_a_piece_have_two_folders(model: ModelFolder) -> None:
+    folders = [debug(model.root, Request(tensor="model.norm", call=call)).folder for call in (None, "prefill of 10")]
+    assert len({folder for folder in folders if (folder / "README.md").is_file()}) == 2
 
 
 @pytest.mark.parametrize("form", [Form.EXPORT, Form.MODEL])

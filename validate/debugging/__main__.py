@@ -6,6 +6,7 @@ commands to go on with.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m validate.debugging", description=__doc__)
     parser.add_argument("model", type=Path, metavar="OUT/<model>", help="the model's folder")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--layer", type=int, help="a whole decoder layer, counted from 0")
+    what.add_argument("--layer", type=_layer, metavar="N", help="a whole decoder layer, counted from 0")
     what.add_argument("--tensor", help="the step that makes a tensor, such as model.layers.7.self_attn.attention")
     forms = [form.value for form in FORMS]
     parser.add_argument("--graph", choices=forms, help=f"the graph to cut (default: {Form.MODEL.value})")
@@ -38,6 +39,12 @@ def main(arguments: Sequence[str]) -> int:
         piece = debug(given.model, request)
     _show(piece)
     return DONE
+
+
+def _layer(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected one layer, such as 7, found {text!r}; each has its own folder")
+    return int(text)
 
 
 def _show(piece: object) -> None:

@@ -23,7 +23,7 @@ class Cut:
     """A piece of a graph by the names of its borders.
 
     Attributes:
-        title: what it is called; also its folder's name.
+        title: what it is called, as a part of a file's name.
         inputs: where it begins: inputs of the graph, then tensors, in the graph's order.
         outputs: where it ends.
         stops: tensors that it may begin at.
@@ -93,8 +93,10 @@ def _not_cuttable(graph: onnx.GraphProto, bf16: onnx.GraphProto, name: str) -> S
     """Say which of the two graphs stands in the way of a piece, and what there is instead."""
     known, sides = cuttable(graph, bf16), {"the FP32 twin": graph, "the BF16 graph": bf16}
     makers = [side for side, one in sides.items() if name in producers(one)]
+    given = {value.name: "an input, which no node makes" for value in graph.input}
+    given |= {weight.name: "a weight, which no node makes" for weight in graph.initializer}
     found = (
-        f"no tensor of the name {name}",
+        given.get(name, f"no tensor of the name {name}"),
         f"only {''.join(makers)} makes it",
         "at least one of the two makes it of weights alone",
     )

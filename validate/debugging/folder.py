@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -94,11 +95,16 @@ def debug(root: Path, request: Request | None = None) -> Piece:
     else:
         cut = around_tensor(graph.graph, bf16.graph, config, request.tensor or "")
     call = choose_call(config, request.call)
-    place = (last_report(model) or root / "validate" / "unreported") / "polygraphy" / cut.title
+    place = (last_report(model) or root / "validate" / "unreported") / "polygraphy" / _folder_name(cut, request, call)
     with _whole_folder(place) as folder:
         piece = _fill(folder, model, config, (graph, bf16), cut, request, call)
         write_readme(piece, place)
     return replace(piece, folder=place)
+
+
+def _folder_name(cut: Cut, request: Request, call: Call) -> str:
+    """Name a folder by what it is a piece of, the graph and the call: two of them never share one."""
+    return "@".join((cut.title, request.form.value, re.sub(r"[^a-z0-9]+", "-", call.name)))
 
 
 def _fill(
