@@ -3,15 +3,15 @@
 ::
 
     before   x ─► MatMul q ─► Reshape ─► Transpose ─► RotaryEmbedding ─► Mul scale ─► Attention ─► Transpose ─► Reshape
-             x ─► MatMul k ─► Reshape ─► Transpose ─► RotaryEmbedding ─► TensorScatter ─┤
-             x ─► MatMul v ─► Reshape ─► Transpose ─► TensorScatter ────────────────────┤
-             attention_mask ─► … ───────────────────────────────────────────────────────┘
+             x ─► MatMul k ─► Reshape ─► Transpose ─► RotaryEmbedding ─► Concat, TensorScatter ─┤
+             x ─► MatMul v ─► Reshape ─► Transpose ─► Concat, TensorScatter ────────────────────┤
+             attention_mask ─► … ───────────────────────────────────────────────────────────────┘
     after    x ─► MatMul (q | k | v) ─► GroupQueryAttention (past, tables, how many tokens each row holds)
 
 ONNX Runtime's own operator, for graphs in its memory only. It rotates (but not in a NoPE layer), writes the cache where
-it lies or joins it, and looks at no empty slot. Of the mask it needs only where a row ends: **a row's tokens lie in its
-first slots, without holes**, which is how `runtime.cache` keeps them. The weights of q, k and v are joined by ONNX
-Runtime when it loads the graph; they are read once, into place, as they were before.
+it lies (see `runtime.in_place`), and looks at no empty slot. Instead of the mask it is told where a row ends: **a row's
+tokens lie in its first slots, without holes**, which is how `runtime.linear_cache` keeps them. The weights of q, k and
+v are joined by ONNX Runtime when it loads the graph; they are read once, into place, as they were before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from artifacts.contract import ATTENTION_MASK, INPUT_IDS, KINDS, WRITE_INDICES, past_name, present_name
+from artifacts.contract import INPUT_IDS, KINDS, WRITE_INDICES, past_name, present_name
 from artifacts.errors import refuse
 from artifacts.names import ATTENTION, O_PROJ, layer
 
@@ -33,7 +33,7 @@ ENDS, LAST, LONGEST = "cache.ends", "cache.last", "cache.longest"
 WIDTHS = 16
 """What the operator wants head_dim to be a multiple of."""
 QKV_PROJ = "self_attn.qkv_proj"
-_ENDS_64, _NEW, _ONE, _AXIS = "cache.ends.int64", "cache.new", "cache.one", "cache.axis"
+_ENDS_64, _NEW, _ONE = "cache.ends.int64", "cache.new", "cache.one"
 
 Makers = Mapping[str, NodeProto]
 """The node that makes a tensor, by the tensor's name."""
@@ -132,12 +132,8 @@ def _back(makers: Makers, tensor: str, *kinds: str) -> list[NodeProto]:
 def _lengths(graph: onnx.GraphProto) -> Iterator[NodeProto]:
     """Yield what counts the tokens of each row."""
     graph.initializer.append(numpy_helper.from_array(np.array([1], np.int32), _ONE))
-    if WRITE_INDICES in {value.name for value in graph.input}:
-        yield helper.make_node("Shape", [INPUT_IDS], [_NEW], start=1, end=2)
-        yield helper.make_node("Add", [WRITE_INDICES, _NEW], [_ENDS_64])
-    else:
-        graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), _AXIS))
-        yield helper.make_node("ReduceSum", [ATTENTION_MASK, _AXIS], [_ENDS_64], keepdims=0)
+    yield helper.make_node("Shape", [INPUT_IDS], [_NEW], start=1, end=2)
+    yield helper.make_node("Add", [WRITE_INDICES, _NEW], [_ENDS_64])
     yield helper.make_node("Cast", [_ENDS_64], [ENDS], to=TensorProto.INT32)
     yield helper.make_node("Sub", [ENDS, _ONE], [LAST])
     yield helper.make_node("ReduceMax", [ENDS], [LONGEST], keepdims=1)

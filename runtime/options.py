@@ -82,7 +82,9 @@ def _add_model(parser: argparse.ArgumentParser, *, choose_form: bool = True) -> 
     parser.add_argument("--context", type=int, metavar="TOKENS", help="most tokens of prompt and text (default: 4096)")
     if choose_form:
         parser.add_argument(
-            "--concatenated", action="store_true", help="use the graph whose cache is joined anew each step"
+            "--concatenated",
+            action="store_true",
+            help="use the graph of the concatenated cache; on a CPU both run alike",
         )
     parser.add_argument("--plan", metavar="TARGET", help="run the plan in build/TARGET with TensorRT")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where ONNX Runtime computes")

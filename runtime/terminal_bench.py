@@ -17,7 +17,7 @@ from artifacts.checkpoint import Checkpoint
 from artifacts.command import DONE, stderr, stdout
 from artifacts.errors import refuse
 from runtime import options
-from runtime.bench import ROUNDS, Row, bandwidth, measure, overhead
+from runtime.bench import ROUNDS, Row, bandwidth, graph_name, measure, overhead
 from runtime.model import Model, RunOptions
 from runtime.peers import Subject, genai, ours, transformers
 from runtime.settings import Sampling, Settings
@@ -58,9 +58,9 @@ def _sections(given: argparse.Namespace) -> Iterator[Section]:
             for row in measure(model, given.prompts, batches, given.new, speed):
                 stderr().print(" ".join(row.cells()))
                 rows.append(row.cells())
-            shares += _overheads(model, rows[-1][0] if rows else "")
+            shares += _overheads(model)
     yield f"Prompts and texts at once; memory is read at {speed / 1e9:.1f} GB/s", Row.HEADER, list(rows)
-    yield "Share of a step outside the session's run", ("cache", "tokens chosen", "share"), list(shares)
+    yield "Share of a step outside the session's run", ("graph", "tokens chosen", "share"), list(shares)
     if given.against:
         yield _against(given, chosen)
     if given.streams:
@@ -72,7 +72,7 @@ def _prompt(model: Model) -> list[int]:
     return found
 
 
-def _overheads(model: Model, form: str) -> Iterator[Sequence[str]]:
+def _overheads(model: Model) -> Iterator[Sequence[str]]:
     """Yield the share of a step that is ours, greedy and with every limit of sampling."""
     for name, sampling in (
         ("greedily", Sampling()),
@@ -80,7 +80,7 @@ def _overheads(model: Model, form: str) -> Iterator[Sequence[str]]:
     ):
         settings = Settings(sampling, max_tokens=NEW, ignore_stop_ids=True)
         share = min(overhead(model, settings, _prompt(model)) for _ in range(ROUNDS))
-        yield form, name, f"{share:.1%}"
+        yield graph_name(model), name, f"{share:.1%}"
 
 
 def _against(given: argparse.Namespace, chosen: RunOptions) -> Section:
@@ -88,7 +88,7 @@ def _against(given: argparse.Namespace, chosen: RunOptions) -> Section:
     with ExitStack() as stack:
         model = stack.enter_context(loaded(Model(given.model, chosen)))
         concatenated = stack.enter_context(loaded(Model(given.model, replace(chosen, linear=False))))
-        subjects = [ours("this project, linear cache", model), ours("this project, concatenated cache", concatenated)]
+        subjects = [ours(f"this project, {graph_name(one)}", one) for one in (model, concatenated)]
         checkpoint = Checkpoint.from_identity(model.folder.export_manifest().checkpoint).folder
         if checkpoint is None:
             raise refuse("a random model has no checkpoint that others could load", remedy="leave --against out")
@@ -112,7 +112,7 @@ def _compared(subject: Subject, first: Subject) -> Sequence[str]:
 
 
 def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
-    """Compare many clients of the server with one text of the concatenated cache, in rounds that take turns."""
+    """Compare many clients of the server with one text through the concatenated graph, in rounds that take turns."""
     from runtime.bench_server import concurrent
 
     many, one = [], []
@@ -128,7 +128,7 @@ def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
             many.append(concurrent(linear, prompts, NEW))
         title = f"Streams of {len(prompts[0])} tokens in and {NEW} out, at a context of {linear.context}"
     rows = [
-        ("one, concatenated cache", f"{max(one):.1f}", "1.00"),
+        (f"one, {graph_name(model)}", f"{max(one):.1f}", "1.00"),
         (f"{given.streams} through the server", f"{max(many):.1f}", f"{max(many) / max(one):.2f}"),
     ]
     return title, ("streams", "tokens/s in all", "ratio"), list(rows)

@@ -60,7 +60,7 @@ def test_the_command_writes_its_tables_between_the_marks(
     assert text.startswith(f"# Before\n{BEGIN}\n`small`, ")
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
-    for part in ("| concatenated | 16 | 1 |", "| linear | 16 | 2 |", "greedily", "2 through the server"):
+    for part in ("| model | 16 | 1 |", "| model_linear | 16 | 2 |", "greedily", "2 through the server"):
         assert part in text
     assert "Streams of 16 tokens in and 8 out" in capsys.readouterr().out
 

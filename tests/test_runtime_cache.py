@@ -37,6 +37,15 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Form, Bi
 
 
 @pytest.fixture
+def joining(tmp_path: Path) -> Iterator[BindableOnnxRuntimeSession]:
+    """The file's own graph, whose cache is joined anew each step, as on a GPU."""
+    session = BindableOnnxRuntimeSession(write_small_model(tmp_path / "small").graph(Form.MODEL, twin=True))
+    session.on_host = False
+    with session:
+        yield session
+
+
+@pytest.fixture
 def linear(sessions: dict[Form, BindableOnnxRuntimeSession]) -> LinearCache:
     return LinearCache(sessions[Form.MODEL_LINEAR], rows=4, context=300, chunk=128)
 
@@ -163,9 +172,11 @@ def test_the_last_slot_can_be_filled(sessions: dict[Form, BindableOnnxRuntimeSes
         cache.extend(0, [1])
 
 
-def test_keeping_the_beginning_of_a_row(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
-    for form, kept in ((Form.MODEL, 0), (Form.MODEL_LINEAR, 20)):
-        cache = open_cache(sessions[form], rows=1, context=300, chunk=128)
+def test_keeping_the_beginning_of_a_row(
+    sessions: dict[Form, BindableOnnxRuntimeSession], joining: BindableOnnxRuntimeSession
+) -> None:
+    for session, kept in ((joining, 0), (sessions[Form.MODEL], 20), (sessions[Form.MODEL_LINEAR], 20)):
+        cache = open_cache(session, rows=1, context=300, chunk=128)
         expected = read(cache, 0, IDS[:60])
         cache.keep(0, 0)
         read(cache, 0, IDS[:20] + IDS[100:130])
@@ -241,8 +252,8 @@ def poison_unfilled(cache: LinearCache) -> None:
             memory.host[row, :, cache.fill(row) :] = 50
 
 
-def test_the_concatenated_cache_reuses_its_memory(sessions: dict[Form, BindableOnnxRuntimeSession]) -> None:
-    cache = ConcatenatedCache(sessions[Form.MODEL], context=300, chunk=128)
+def test_the_concatenated_cache_reuses_its_memory(joining: BindableOnnxRuntimeSession) -> None:
+    cache = ConcatenatedCache(joining, context=300, chunk=128)
     read(cache, 0, IDS[:3], 1, 2)
     addresses = {memory.address for tensors in cache._sets for memory in tensors}
     read(cache, 0, IDS[3:6], 1, 2)
