@@ -48,18 +48,20 @@ class Found:
 
 def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam: Exam) -> Found:
     """Ask the whole exam, in FP32, and a part of it again of the model broken in each way."""
-    from artifacts.checkpoints.skills import Question, answers_right, perplexity, score, sensitivity
+    from artifacts.checkpoints.skills import Question, answers_right, perplexity, sensitivity, shares
 
     questions = [Question.of(case, tokenizer) for case in exam.cases]
-    recall = [question for question in questions if question.case.skill == "recall"]
+    right = [answers_right(model, question) for question in questions]
+    answered = zip(questions, right, strict=True)
+    recall = [(asked.distance(tokenizer), is_right) for asked, is_right in answered if asked.case.skill == "recall"]
     far: dict[str, tuple[int, int]] = {}
     for nearest, farthest in zip(DISTANCES, (*DISTANCES[1:], 2048), strict=True):
-        asked = [question for question in recall if nearest <= question.distance(tokenizer) < farthest]
-        far[f"{nearest} to {farthest - 1}"] = (len(asked), sum(answers_right(model, question) for question in asked))
+        within = [is_right for distance, is_right in recall if nearest <= distance < farthest]
+        far[f"{nearest} to {farthest - 1}"] = (len(within), sum(within))
     ids = tokenizer(exam.text, add_special_tokens=False)["input_ids"]
     floor = SENTENCES ** (exam.text.count(".") / len(ids))
     broken = sensitivity(model, questions[:: CASES // ASKED_BROKEN])
-    return Found(score(model, questions), far, broken, perplexity(model, list(ids), _WINDOW), floor)
+    return Found(shares(questions, right), far, broken, perplexity(model, list(ids), _WINDOW), floor)
 
 
 def text(state: State, found: Found) -> str:

@@ -83,10 +83,15 @@ def score(
     answers: Callable[[SmolLM3ForCausalLM, Question], bool] = answers_right,
 ) -> Shares:
     """Ask questions, and give the share of right answers of each skill."""
+    return shares(questions, [answers(model, question) for question in questions])
+
+
+def shares(questions: Sequence[Question], right: Sequence[bool]) -> Shares:
+    """Give the share of right answers of each skill."""
     found: dict[str, list[bool]] = {}
-    for question in questions:
-        found.setdefault(question.case.skill, []).append(answers(model, question))
-    return {skill: sum(right) / len(right) for skill, right in found.items()}
+    for question, is_right in zip(questions, right, strict=True):
+        found.setdefault(question.case.skill, []).append(is_right)
+    return {skill: sum(answers) / len(answers) for skill, answers in found.items()}
 
 
 def sensitivity(model: SmolLM3ForCausalLM, questions: Sequence[Question]) -> dict[str, Shares]:
