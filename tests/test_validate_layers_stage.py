@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -33,15 +34,20 @@ def folder(fused: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return ModelFolder(tmp_path / fused.name)
 
 
-def plant(folder: ModelFolder, edit: Callable[[Editor], None], *, twin: bool) -> None:
-    """Change one graph and let surgery's manifest vouch for it, as a wrong pass would."""
-    path = folder.graph(Form.MODEL, twin=twin)
+def plant(folder: ModelFolder, edit: Callable[[Editor], None], *, twin: bool, form: Form = Form.MODEL) -> None:
+    """Change one graph and let the manifests vouch for it, as a wrong pass or a wrong export would."""
+    path = folder.graph(form, twin=twin)
     model = onnx.load(str(path), load_external_data=False)
     edit(Editor(model, folder.config()))
     path.write_bytes(model.SerializeToString())
-    manifest = folder.surgery_manifest()
-    outputs = {**manifest.outputs, folder.relative(path): FileRecord.of(path, folder.digests())}
-    replace(manifest, outputs=outputs).write(folder.onnx / "surgery.manifest.json")
+    name, record = folder.relative(path), FileRecord.of(path, folder.digests())
+    exported, fused = folder.export_manifest(), folder.surgery_manifest()
+    if form is Form.EXPORT:
+        replace(exported, outputs={**exported.outputs, name: record}).write(folder.onnx / "export.manifest.json")
+        fused = replace(fused, inputs={**fused.inputs, name: record})
+    else:
+        fused = replace(fused, outputs={**fused.outputs, name: record})
+    fused.write(folder.onnx / "surgery.manifest.json")
 
 
 @pytest.mark.slow
@@ -82,3 +88,39 @@ def test_a_fault_makes_the_command_exit_with_1_and_name_its_place(
     assert report.layers is not None
     assert report.layers.first is not None
     assert report.layers.first.name == place
+
+
+def not_a_number(editor: Editor) -> None:
+    editor.after("model.layers.1.mlp.down_proj", "Mul", editor.constant("fault.nan", np.nan))
+
+
+def renamed(editor: Editor) -> None:
+    editor.rename({"present.1.key": "cache.1.key"})
+    next(value for value in editor.graph.output if value.name == "present.1.key").name = "cache.1.key"
+
+
+def dropped(editor: Editor) -> None:
+    outputs = editor.graph.output
+    outputs.remove(next(value for value in outputs if value.name == "present.1.key"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edit", "forms", "said"),
+    [
+        (not_a_number, (Form.MODEL, Form.EXPORT), "first wrong tensor: model.layers.1.mlp.down_proj"),
+        (renamed, (Form.MODEL,), "output cache.1.key is not of the contract"),
+        (dropped, (Form.MODEL,), "output present.1.key is missing"),
+    ],
+)
+def test_a_fault_of_bookkeeping_makes_the_command_exit_with_1(
+    folder: ModelFolder,
+    capsys: pytest.CaptureFixture[str],
+    edit: Callable[[Editor], None],
+    forms: tuple[Form, ...],
+    said: str,
+) -> None:
+    for form in forms:
+        plant(folder, edit, twin=True, form=form)
+    assert main([str(folder.root), "--layers", "1"]) == VERDICT_NO
+    assert said in " ".join(capsys.readouterr().out.split())
