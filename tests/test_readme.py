@@ -1,0 +1,110 @@
+"""What README.md and the pages under docs/ say can be typed and followed: targets, modules, flags, files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = PAGES[0].read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+COMMANDS = ("export", "surgery", "build", "validate", "validate.debugging", "artifacts", "runtime")
+"""Modules that a person runs; what they take, their `--help` says."""
+
+
+def code(page: str) -> Iterator[str]:
+    """Give what a page sets as code: lines of its blocks, and words between backticks."""
+    for block in re.findall(r"```\w*\n(.*?)```", page, re.DOTALL):
+        yield from block.splitlines()
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page, flags=re.DOTALL))
+
+
+def targets(page: str) -> set[str]:
+    """Give every target of every `make …` that a page shows, words before the first that is none."""
+    found = set[str]()
+    for line in code(page):
+        for words in re.findall(r"\bmake ((?:[a-z-]+\b(?!=) ?)+)", line.partition("#")[0]):
+            found.update(words.split())
+    return found
+
+
+def variables(page: str) -> set[str]:
+    """Give what is handed to Make by name; what stands before `make` is the environment's."""
+    asked = [line.partition("make ")[2] for line in code(page)]
+    return {name for words in asked for name in re.findall(r"\b([A-Z_]+)=", words)}
+
+
+def links(page: str) -> set[str]:
+    found = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page)
+    return {link for link in found if "://" not in link}
+
+
+def flags(page: str) -> set[str]:
+    """Give every flag of ours that a page's lines of make and Python show."""
+    lines = [line for line in code(page) if re.search(rf"make |python -m (?:{'|'.join(COMMANDS)})\b", line)]
+    return {flag for line in lines for flag in re.findall(r"(?<![\w-])(--[A-Za-z][\w-]+)", line)}
+
+
+@pytest.fixture(scope="module")
+def taken() -> set[str]:
+    """Every flag that a command of ours, or a part of one, takes."""
+    found = set[str]()
+    for words in [
+        *([name] for name in COMMANDS),
+        *(["runtime", part] for part in ("generate", "chat", "serve", "bench")),
+    ]:
+        asked = [sys.executable, "-m", *words, "--help"]
+        text = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        found.update(re.findall(r"--[A-Za-z][\w-]+", text))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_tells_to_make_can_be_made(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    known = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE).group(1).split())  # type: ignore[union-attr]
+    assert targets(text) <= known
+    assert variables(text) <= {*re.findall(r"^([A-Z_]+)\s*\??=", MAKEFILE, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    missing = {link for link in links(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_flags_and_modules_of_a_page_are_ours(page: Path, taken: set[str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert flags(text) <= taken
+    modules = {name for line in code(text) for name in re.findall(r"python -m ([a-z_.]+)", line)}
+    assert not {name for name in modules if find_spec(name) is None}
+
+
+def test_the_readme_shows_every_stage_and_the_two_commands_first() -> None:
+    assert {"export", "surgery", "build", "validate", "debug", "doctor", "test", "chat", "serve"} <= targets(README)
+    first = README.partition("```sh\n")[2].splitlines()
+    assert first[0].startswith("make export build validate ")
+    assert first[1].startswith("make test ")
+
+
+def test_the_folders_that_the_readme_draws_are_there() -> None:
+    drawn = README.partition("## The files\n\n```\n")[2].partition("```")[0]
+    names = re.findall(r"([a-z]+)/ ", drawn)
+    assert len(names) == 10
+    assert all((ROOT / name).is_dir() for name in names if name not in ("out", "checkpoints"))
+
+
+def test_a_page_that_tells_what_is_not_there_is_seen() -> None:
+    page = "Say `make bulid FOO=1`.\n```sh\nmake export valdate  # make nothing\n```\n[x](gone.md)"
+    assert targets(page) == {"bulid", "export", "valdate"}
+    assert variables(page) == {"FOO"}
+    assert links(page) == {"gone.md"}
+    assert flags('`make build BUILD_ARGS="--no-such 1"`') == {"--no-such"}
