@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,19 +36,18 @@ class Subject:
     Attributes:
         name: for the table.
         run: takes ids and a number of new tokens.
-        first: best seconds to the first token.
-        rest: best seconds of the further tokens.
+        best: by the length of the prompt, the best seconds to the first token and the best of the further ones.
     """
 
     name: str
     run: Callable[[Sequence[int], int], Times]
-    first: float = float("inf")
-    rest: float = float("inf")
+    best: dict[int, Times] = field(default_factory=dict)
 
     def round(self, prompt: Sequence[int], new: int) -> None:
         """Run once and keep the best times."""
         first, rest = self.run(prompt, new)
-        self.first, self.rest = min(self.first, first), min(self.rest, rest)
+        before = self.best.get(len(prompt), (first, rest))
+        self.best[len(prompt)] = min(before[0], first), min(before[1], rest)
 
 
 def ours(name: str, model: Model) -> Subject:

@@ -48,7 +48,7 @@ def test_rows_of_every_length_and_batch_that_fit(tmp_path: Path, monkeypatch: py
 def test_the_command_writes_its_tables_between_the_marks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.terminal_bench.PROMPT", 64)
+    monkeypatch.setattr("runtime.terminal_bench.PROMPTS", (16, 64))
     monkeypatch.setattr("runtime.terminal_bench.NEW", 8)
     monkeypatch.setattr("runtime.bench.ROUNDS", 1)
     monkeypatch.setattr("runtime.terminal_bench.ROUNDS", 1)
@@ -65,12 +65,12 @@ def test_the_command_writes_its_tables_between_the_marks(
     assert "Streams of 16 tokens in and 8 out" in capsys.readouterr().out
 
 
-def test_a_subject_keeps_its_best_round() -> None:
-    times = iter([(2.0, 5.0), (1.0, 6.0)])
+def test_a_subject_keeps_its_best_round_of_each_length() -> None:
+    times = iter([(2.0, 5.0), (1.0, 6.0), (9.0, 9.0)])
     subject = Subject("x", lambda prompt, new: next(times))
-    subject.round([1], 2)
-    subject.round([1], 2)
-    assert (subject.first, subject.rest) == (1.0, 5.0)
+    for prompt in ([1], [1], [1, 2]):
+        subject.round(prompt, 2)
+    assert subject.best == {1: (1.0, 5.0), 2: (9.0, 9.0)}
 
 
 def test_a_checkpoint_is_laid_out_as_a_llama(tmp_path: Path) -> None:
