@@ -26,6 +26,8 @@ from runtime.terminal_generate import loaded
 BEGIN, END = "<!-- runtime: written by make bench-runtime -->", "<!-- runtime: end -->"
 PROMPTS, NEW = (128, 512), 64
 """Tokens in and out of a comparison."""
+TURNS = 5
+"""Rounds of a comparison: the same session, alone and at once, was seen 12 % apart in the best of three."""
 
 Section = tuple[str, Sequence[str], list[Sequence[str]]]
 """A title, a header and rows."""
@@ -98,7 +100,7 @@ def _against(given: argparse.Namespace, chosen: RunOptions) -> Section:
                 transformers(checkpoint) if name == "transformers" else genai(checkpoint, model.config, work)
             )
         for length in PROMPTS:
-            for _ in range(ROUNDS):
+            for _ in range(TURNS):
                 for subject in subjects:
                     subject.round(_prompt(model, length), NEW)
     title = f"{NEW} tokens out, in FP32 on the same weights; ratios to the first line of as many tokens in"
@@ -124,7 +126,7 @@ def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
     ):
         single = ours("one", model)
         prompts = [_prompt(model, min(PROMPTS))] * given.streams
-        for _ in range(ROUNDS):
+        for _ in range(TURNS):
             single.round(prompts[0], NEW)
             many.append(concurrent(linear, prompts, NEW))
         title = f"Streams of {len(prompts[0])} tokens in and {NEW} out, at a context of {linear.context}"

@@ -52,6 +52,7 @@ def test_the_command_writes_its_tables_between_the_marks(
     monkeypatch.setattr("runtime.terminal_bench.NEW", 8)
     monkeypatch.setattr("runtime.bench.ROUNDS", 1)
     monkeypatch.setattr("runtime.terminal_bench.ROUNDS", 1)
+    monkeypatch.setattr("runtime.terminal_bench.TURNS", 1)
     folder, document = write_small_model(tmp_path / "small"), tmp_path / "benchmarks.md"
     document.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     arguments = ["bench", str(folder.root), "--context", "700", "--prompts", "16", "--batches", "1", "2", "--new", "4"]
