@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,13 +57,12 @@ def flags(page: str) -> set[str]:
 def taken() -> set[str]:
     """Every flag that a command of ours, or a part of one, takes."""
     found = set[str]()
-    for words in [
-        *([name] for name in COMMANDS),
-        *(["runtime", part] for part in ("generate", "chat", "serve", "bench")),
-    ]:
-        asked = [sys.executable, "-m", *words, "--help"]
-        text = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        found.update(re.findall(r"--[A-Za-z][\w-]+", text))
+    parts = [["runtime", part] for part in ("generate", "chat", "serve", "bench")]
+    for module, *words in [*([name] for name in COMMANDS), *parts]:
+        shown = io.StringIO()
+        with redirect_stdout(shown), pytest.raises(SystemExit):
+            import_module(f"{module}.__main__").main([*words, "--help"])
+        found.update(re.findall(r"--[A-Za-z][\w-]+", shown.getvalue()))
     return found
 
 
