@@ -137,8 +137,8 @@ def test_without_choice_of_a_tool_nothing_is_a_call(client: Any, model: Model, m
 @pytest.mark.parametrize(
     ("choice", "rest"),
     [
-        ("required", '{"city": "Paris"}}</tool_call>'),
-        (NAMED, '{"city": "Paris"}}</tool_call>'),
+        ("required", ' {"city": "Paris"}}</tool_call>'),
+        (NAMED, ' {"city": "Paris"}}</tool_call>'),
     ],
 )
 def test_a_call_can_be_insisted_on(
@@ -167,8 +167,8 @@ NO_END = "and so on, for ever, " * 20
 @pytest.mark.parametrize(
     ("choice", "rest"),
     [
-        ("required", 'get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
-        (NAMED, '{"city": "Paris"}}</tool_call>'),
+        ("required", ' "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        (NAMED, ' {"city": "Paris"}}</tool_call>'),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -197,8 +197,8 @@ def test_an_answer_ends_with_the_call_that_was_insisted_on(
 def test_a_call_of_a_tool_that_was_not_given_is_content(
     client: Any, model: Model, monkeypatch: pytest.MonkeyPatch, choice: str
 ) -> None:
-    rest = 'rob_bank", "arguments": {}}</tool_call>'
-    opening = '<tool_call>\n{"name": "'
+    rest = ' "rob_bank", "arguments": {}}</tool_call>'
+    opening = '<tool_call>\n{"name":'
     say(monkeypatch, model, rest if choice == "required" else opening + rest)
     found = client.chat.completions.create(model="small", messages=HELLO, tools=TWO_TOOLS, tool_choice=choice)
     answer = found.choices[0]
@@ -335,6 +335,8 @@ def test_a_key_is_wanted_where_there_is_one(model: Model) -> None:
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert httpx.get(f"{running.url}/").status_code == 200
         assert httpx.get(f"{running.url}/metrics").status_code == 401
+        for header, status in (("bearer secret", 200), ("secret", 401), ("Basic secret", 401), ("Bearer secret2", 401)):
+            assert httpx.get(f"{running.url}/metrics", headers={"Authorization": header}).status_code == status
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Plain ASGI, not Starlette's middleware class, which would hide from the routes t
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,17 +65,23 @@ class Gate:
         # Another site may let its own name mean this machine (DNS rebinding); its pages could then read answers.
         if self._hosts is not None and _name(headers.get("host", "localhost")) not in self._hosts:
             raise ApiError(421, f"this server answers to {', '.join(sorted(self._hosts))}, not {headers['host']!r}")
-        given = headers.get("authorization", "").removeprefix("Bearer ")
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        given = key.strip() if scheme.lower() == "bearer" else ""
         wanted = given if self._api_key is None or scope["path"] in OPEN_PATHS else self._api_key
         # Compared in constant time, so that its beginning cannot be guessed by the clock.
         if not hmac.compare_digest(given.encode(), wanted.encode()):
             raise ApiError(401, "this server wants its API key: Authorization: Bearer <key>")
         # A form of another site could post text to a server on this machine, but not JSON without being asked.
-        if scope["method"] == "POST" and headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        if scope["method"] == "POST" and _media_type(headers) != "application/json":
             raise ApiError(415, "the body must be application/json")
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > LARGEST_BODY:
             raise _too_large()
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    """Give the kind of a body, without its parameters, in lower case."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _name(host: str) -> str:
