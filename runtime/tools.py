@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from runtime.tool_calls import Signatures
 
 MEND = "give each tool a name and a JSON schema of its parameters"
 MAY_BE_NULL = ("description", "parameters")
+LONGEST_HEADER = 4096
+"""Characters of a Python function's name and parameters."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,22 @@ def _function(tool: Mapping[str, Any]) -> Any:
 
 
 def _definitions(source: str) -> list[tuple[str, list[str]]]:
-    """Give name and parameter names of the functions that a text of Python defines."""
-    found = re.findall(r"def\s+(\w+)\s*\(([^)]*)\)", source)
+    """Give name and parameter names of the functions that a text of Python defines; bodies need not be Python."""
+    begun = re.finditer(r"^[ \t]*(?:async[ \t]+)?(def\s)", source, re.MULTILINE)
+    found = (_header(source[match.start(1) :]) for match in begun)
     return [
-        (name, [words[0] for part in inner.split(",") if (words := re.findall(r"\w+", part))]) for name, inner in found
+        (header.name, [each.arg for each in (*header.args.posonlyargs, *header.args.args, *header.args.kwonlyargs)])
+        for header in found
+        if header
     ]
+
+
+def _header(source: str) -> ast.FunctionDef | None:
+    """Read what stands between `def` and the bracket that closes its parameters: the first that makes it Python."""
+    for bracket in re.finditer(r"\)", source[:LONGEST_HEADER]):
+        try:
+            (found,) = ast.parse(f"{source[: bracket.end()]}: ...").body
+        except (SyntaxError, ValueError):
+            continue
+        return found if isinstance(found, ast.FunctionDef) else None
+    return None

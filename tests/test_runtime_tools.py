@@ -116,3 +116,24 @@ def test_what_a_client_left_empty_counts_as_absent() -> None:
 def test_two_tools_of_one_name_are_refused(tools: dict[str, Any]) -> None:
     with pytest.raises(StageError, match=r"tools share a name[\s\S]*found: +2 tools called"):
         Tools(**tools)
+
+
+@pytest.mark.parametrize(
+    ("source", "signatures"),
+    [
+        ("def f(a: dict[str, int], b: str): ...", {"f": ["a", "b"]}),
+        ("def f(a=(1, 2), b='x, y) z'):\n    return a", {"f": ["a", "b"]}),
+        ("# def h(a)\ndef f(a, *args, b=1, **more) -> str: whatever is said here", {"f": ["a", "b"]}),
+        (
+            "async def f(a, /, b):\n    pass\n\n  def g(\n    c: int,  # how many\n  ): pass",
+            {"f": ["a", "b"], "g": ["c"]},
+        ),
+    ],
+)
+def test_parameters_of_python_are_read_as_python(source: str, signatures: dict[str, list[str]]) -> None:
+    assert Tools(python_tools=[source]).signatures == signatures
+
+
+def test_python_that_never_closes_its_brackets_is_no_tool() -> None:
+    with pytest.raises(StageError, match="defines no function"):
+        Tools(python_tools=["def f(a, (b): ..."])
