@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from artifacts.errors import Problem, StageError
 from runtime.tool_calls import ToolCall
@@ -86,7 +87,7 @@ def _read_message(raw: object) -> Message:
         role,
         _read_content(given.get("content", "")),
         tuple(map(_read_call, calls)),
-        tuple(str(call.get("id", "")) for call in calls),
+        tuple(map(_read_id, calls)),
         _encodable(given.get("reasoning_content", ""), "reasoning_content"),
         None if answers is None else _encodable(answers, "tool_call_id"),
         _encodable(given.get("name", ""), "name"),
@@ -120,10 +121,13 @@ def _encodable(text: object, what: str) -> str:
 
 
 def _read_call(raw: object) -> ToolCall:
-    function = raw.get("function") if isinstance(raw, Mapping) else None
+    given: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
+    function = given.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
         expected = '{"type": "function", "function": {"name": …, "arguments": …}}'
         raise StageError(Problem("a tool call has no function name", expected, repr(raw)[:200], MEND))
+    if given.get("type") not in ("function", None):
+        raise StageError(Problem("a tool call is no function's", '"type": "function"', repr(given["type"])[:100], MEND))
     arguments = function.get("arguments", {})
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
@@ -138,12 +142,19 @@ def _read_call(raw: object) -> ToolCall:
     )
 
 
+def _read_id(raw: Mapping[str, object]) -> str:
+    """Give a call's id; "" where it has none, or `null` for it."""
+    identity = raw.get("id")
+    return "" if identity is None else _encodable(identity, "a tool call's id")
+
+
 def _judge_answers(messages: Sequence[Message]) -> Iterator[Problem]:
-    """Yield every answer of a tool that belongs to no call, or that names another tool than its call does.
+    """Yield every answer of a tool that belongs to no call, is its second, or names another tool than its call does.
 
     An answer without an id belongs to the call at its own place: the first to the first, and so on.
     """
     known: dict[str, str] = {}
+    answered = set[str]()
     names: list[str] = []
     place = 0
     for message in messages:
@@ -151,6 +162,7 @@ def _judge_answers(messages: Sequence[Message]) -> Iterator[Problem]:
             names = [call.name for call in message.tool_calls]
             place = 0
             known.update(zip(message.call_ids, names, strict=True))
+            answered -= {*message.call_ids}
             continue
         here = names[place : place + 1]
         place += 1
@@ -160,6 +172,9 @@ def _judge_answers(messages: Sequence[Message]) -> Iterator[Problem]:
                     "a tool's answer belongs to no call", f"one of {sorted(known)}", repr(message.answers), MEND
                 )
                 continue
+            if message.answers in answered:
+                yield Problem("a call is answered twice", "one answer for each", repr(message.answers), MEND)
+            answered.add(message.answers)
             here = [known[message.answers]]
         if message.tool and here != [message.tool]:
             expected = f"name {here[0]!r}, as it was called" if here else "a call before it"

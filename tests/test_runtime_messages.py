@@ -16,7 +16,7 @@ def user(content: object) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def called(*ids: str) -> dict[str, Any]:
+def called(*ids: str | None) -> dict[str, Any]:
     calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}} for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
@@ -85,6 +85,8 @@ def test_a_name_that_no_call_could_have_said_is_refused() -> None:
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": NaN}'}}]}, "no JSON"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1e999}'}}]}, "no JSON"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": [math.nan]}}}]}, "no JSON"),
+        ({"role": "assistant", "tool_calls": [{"type": "banana", "function": {"name": "f"}}]}, "no function's"),
+        ({"role": "assistant", "tool_calls": [{"id": 3, "function": {"name": "f"}}]}, "a tool call's id is no text"),
         (answer("nobody"), "belongs to no call"),
         ({**answer("1"), "tool_call_id": ["1"]}, "tool_call_id is no text"),
         ({**answer("1"), "name": 3}, "name is no text"),
@@ -94,6 +96,18 @@ def test_a_name_that_no_call_could_have_said_is_refused() -> None:
 def test_what_cannot_be_carried_is_refused(message: object, reason: str) -> None:
     with pytest.raises(StageError, match=reason):
         read_messages([user("x"), message])
+
+
+def test_a_call_without_an_id_has_none_that_an_answer_could_name() -> None:
+    with pytest.raises(StageError, match="belongs to no call"):
+        read_messages([user("x"), called(None), answer("None")])
+
+
+def test_a_call_is_answered_once_and_again_when_it_is_called_again() -> None:
+    turn = [called("1"), answer("1")]
+    assert len(read_messages([user("x"), *turn, *turn])) == 5
+    with pytest.raises(StageError, match="a call is answered twice"):
+        read_messages([user("x"), *turn, answer("1")])
 
 
 @pytest.mark.parametrize("raw", [[], None, "hello", {"role": "user"}])
