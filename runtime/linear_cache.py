@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.contract import ATTENTION_MASK, INPUT_IDS, LOGITS, POSITION_IDS, WRITE_INDICES
+from artifacts.errors import StageError
 from runtime.cache import StepInputs, allocate, bucket, cache_names
 from runtime.memory import BindableSession, Bound, Memory, zeros
 from runtime.sampling import Logits
@@ -146,21 +147,30 @@ class LinearCache:
     def _make_room(self, slots: int) -> None:
         assert slots <= self.context
         if slots > self.capacity:
-            self._resize(bucket(slots, self.context))
+            self._resize_or_reset(bucket(slots, self.context))
 
     def _shrink(self) -> None:
         """Give up slots that no row needs, where that is worth moving what the rows hold."""
         held = int(self._fills.max())
         need = bucket(max(held, 1), self.context)
         if need < self.capacity and (not held or 2 * need <= self.capacity):
-            self._resize(need)
+            self._resize_or_reset(need)
+
+    def _resize_or_reset(self, slots: int) -> None:
+        """Give every row another number of slots; where there is no memory for all, some are resized and none is kept.
+
+        Raises:
+            StageError: there is not enough memory.
+        """
+        try:
+            self._resize(slots)
+        except StageError:
+            self.reset()
+            raise
 
     def _resize(self, slots: int) -> None:
         """Give every row another number of slots; what the rows hold moves along."""
         held = int(self._fills.max())
-        mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
-        mask.host[:, :held] = self._slots[:, :held]
-        self._mask, self._slots = mask, mask.host
         self._steps: dict[tuple[int, int, int], Step] = {}
         # One tensor after the other, so that no more than one of them is there twice.
         for name in self._names:
@@ -168,3 +178,6 @@ class LinearCache:
             if held:
                 new.host[:, :, :held] = self._buffers[name].host[:, :, :held]
             self._buffers[name] = new
+        mask = zeros(self._session.inputs[ATTENTION_MASK], (self.rows, slots))
+        mask.host[:, :held] = self._slots[:, :held]
+        self._mask, self._slots = mask, mask.host

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from artifacts.contract import Form
-from artifacts.errors import StageError
+from artifacts.errors import Problem, StageError
 from artifacts.layout import ModelFolder
 from runtime.cache import Cache, ConcatenatedCache, bucket, open_cache
 from runtime.linear_cache import LinearCache
@@ -191,6 +191,28 @@ def test_steps_of_one_token_are_bound_once(linear: LinearCache, monkeypatch: pyt
     for token in IDS[10:20]:
         linear.step({0: token})
     assert counted.call_count == 1
+
+
+def test_a_cache_that_could_not_grow_can_be_used_and_grow_later(
+    linear: LinearCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = read(linear, 1, IDS[:200], 100)
+    linear.keep(1, 0)
+    read(linear, 0, IDS[:30])
+    given = linear._session.allocate
+    count = iter(range(100))
+
+    def scarce(*asked: object) -> Memory:
+        if next(count) == 3:
+            raise StageError(Problem("there is no memory"))
+        return given(*asked)  # type: ignore[arg-type]  # handed on as they came
+
+    monkeypatch.setattr(linear._session, "allocate", scarce)
+    with pytest.raises(StageError, match="no memory"):
+        linear.extend(1, IDS[:100])
+    monkeypatch.undo()
+    assert [linear.fill(row) for row in range(4)] == [0] * 4
+    np.testing.assert_allclose(read(linear, 1, IDS[:200], 20, 100), expected, atol=TOLERANCE)
 
 
 def test_buckets_leave_few_slots_empty_and_end_at_the_context() -> None:
