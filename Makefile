@@ -112,7 +112,7 @@ bench: $(READY)
 	@$(PY) -m artifacts bench --out "$$OUT"
 
 bench-runtime: surgery
-	@$(PY) -m runtime bench $(FOLDER) --context 2048 --against transformers --streams 8 --write docs/benchmarks.md $(RUNTIME_ARGS)
+	@$(PY) -m runtime bench $(FOLDER) --context 2048 --against transformers onnxruntime-genai --streams 8 --write docs/benchmarks.md $(RUNTIME_ARGS)
 
 tiny: $(READY)
 	@$(PY) -m artifacts.checkpoints

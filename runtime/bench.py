@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from artifacts.config import ModelConfig
-from artifacts.contract import Form
 from runtime.cache import Cache
 from runtime.linear_cache import LinearCache
 from runtime.memory import BindableSession, Bound, Memory
@@ -30,7 +29,6 @@ class Row:
     """One line of the table.
 
     Attributes:
-        graph: its name.
         context: tokens of each prompt.
         batch: texts at once.
         first: seconds from nothing to the first token of one text.
@@ -39,7 +37,6 @@ class Row:
         limit: the decode speed at which memory could be read no faster.
     """
 
-    graph: str
     context: int
     batch: int
     first: float
@@ -47,13 +44,13 @@ class Row:
     decode: float
     limit: float
 
-    HEADER = ("graph", "context", "batch", "first token, s", "prefill, tokens/s", "decode, tokens/s", "memory's limit")
+    HEADER = ("context", "batch", "first token, s", "prefill, tokens/s", "decode, tokens/s", "memory's limit")
 
     def cells(self) -> tuple[str, ...]:
         """The line as text."""
         share = f"{self.limit:.0f} ({self.decode / self.limit:.0%})"
         numbers = (f"{self.first:.2f}", f"{self.prefill:.0f}", f"{self.decode:.1f}", share)
-        return (self.graph, str(self.context), str(self.batch), *numbers)
+        return (str(self.context), str(self.batch), *numbers)
 
 
 def bandwidth() -> float:
@@ -73,17 +70,11 @@ def decode_limit(config: ModelConfig, context: int, batch: int, bytes_a_second: 
     return batch * bytes_a_second / (FP32 * (config.num_parameters + batch * cache))
 
 
-def graph_name(model: Model) -> str:
-    """Name the graph that a model runs."""
-    form: Form = Form.MODEL_LINEAR if model.linear else Form.MODEL
-    return form.value
-
-
 def measure(model: Model, contexts: Sequence[int], batches: Sequence[int], new: int, speed: float) -> Iterator[Row]:
     """Measure an entered model.
 
     Args:
-        model: the graph of the concatenated cache is measured with one text at a time only.
+        model: the one to measure.
         contexts: tokens of the prompts; those that leave no room for the new ones are left out.
         batches: texts at once.
         new: tokens that each text gets.
@@ -97,7 +88,7 @@ def measure(model: Model, contexts: Sequence[int], batches: Sequence[int], new: 
             rounds = [_round(cache, context, batch, new, model.config.vocab_size) for _ in range(ROUNDS)]
             first, decode = (min(values) for values in zip(*rounds, strict=True))
             limit = decode_limit(model.config, context, batch, speed)
-            yield Row(graph_name(model), context, batch, first, context / first, batch * (new - 1) / decode, limit)
+            yield Row(context, batch, first, context / first, batch * (new - 1) / decode, limit)
         del cache
 
 

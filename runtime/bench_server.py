@@ -27,13 +27,16 @@ def concurrent(model: Model, prompts: Sequence[Sequence[int]], new: int) -> floa
         new: tokens of each stream; no stop id ends it.
     """
     options = ServeOptions(slots=len(prompts), max_queue=len(prompts))
-    model.defaults = replace(model.defaults, stop_ids=frozenset())
-    with (
-        Service(model, options) as service,
-        in_background(create_app(service)) as url,
-        ThreadPoolExecutor(len(prompts)) as pool,
-    ):
-        streams = list(pool.map(lambda prompt: _stream(url, service.name, prompt, new), prompts))
+    defaults, model.defaults = model.defaults, replace(model.defaults, stop_ids=frozenset())
+    try:
+        with (
+            Service(model, options) as service,
+            in_background(create_app(service)) as url,
+            ThreadPoolExecutor(len(prompts)) as pool,
+        ):
+            streams = list(pool.map(lambda prompt: _stream(url, service.name, prompt, new), prompts))
+    finally:
+        model.defaults = defaults
     begin = max(times[0] for times in streams)
     end = min(times[-1] for times in streams)
     tokens = sum(sum(begin < moment <= end for moment in times) for times in streams)

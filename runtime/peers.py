@@ -1,8 +1,8 @@
 """Other ways to run the same weights, to compare with: Transformers' own generate, and onnxruntime-genai.
 
 onnxruntime-genai is no dependency of the project (its package asks for another build of ONNX Runtime): `pip install
---no-deps onnxruntime-genai` lets it use the one that is here. Its builder knows no SmolLM3, so it gets the weights as a
-Llama, which is the same model where every layer is rotated.
+--no-deps onnxruntime-genai` lets it use the one that is here. Its builder for SmolLM3 (0.12 to 0.18) stops or writes a
+graph that is wrong, so it gets the weights as a Llama, which is the same model where every layer is rotated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from artifacts.checkpoint import Checkpoint
 from artifacts.config import ModelConfig
 from artifacts.errors import refuse
 from runtime.model import Model
@@ -62,6 +63,23 @@ def ours(name: str, model: Model) -> Subject:
     return Subject(name, run)
 
 
+def peer(name: str, model: Model, folder: Path) -> Subject:
+    """Load another way to run an entered model's weights.
+
+    Args:
+        name: `transformers` or `onnxruntime-genai`.
+        model: the model.
+        folder: where a graph of the peer's own may be made.
+
+    Raises:
+        StageError: it cannot run these weights.
+    """
+    checkpoint = Checkpoint.from_identity(model.folder.export_manifest().checkpoint).folder
+    if checkpoint is None:
+        raise refuse("a random model has no checkpoint that others could load", remedy="give one that has")
+    return transformers(checkpoint) if name == "transformers" else genai(checkpoint, model.config, folder)
+
+
 def transformers(checkpoint: Path) -> Subject:
     """Transformers' generate, in FP32."""
     import torch
@@ -92,7 +110,7 @@ def genai(checkpoint: Path, config: ModelConfig, folder: Path) -> Subject:
     if find_spec("onnxruntime_genai") is None:
         raise refuse("onnxruntime-genai is not installed", remedy="pip install --no-deps onnxruntime-genai==0.18.0")
     if config.nope_layers:
-        raise refuse("onnxruntime-genai cannot build NoPE layers", found=f"layers {config.nope_layers}")
+        raise refuse("onnxruntime-genai would rotate NoPE layers, as a Llama", found=f"layers {config.nope_layers}")
     library = import_module("onnxruntime_genai")
     source, made = folder / "llama", folder / "genai"
     _as_llama(checkpoint, source)
@@ -109,7 +127,10 @@ def genai(checkpoint: Path, config: ModelConfig, folder: Path) -> Subject:
         "-e",
         "cpu",
     ]
-    subprocess.run(command, check=True, capture_output=True)
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if built.returncode:
+        said = (built.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise refuse("onnxruntime-genai's builder made no graph of it", found=said, remedy="leave it out of --against")
     model = library.Model(str(made))
 
     def run(prompt: Sequence[int], new: int) -> Times:

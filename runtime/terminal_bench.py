@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
 from artifacts.benchmark import heading, markdown, replace_between
-from artifacts.checkpoint import Checkpoint
 from artifacts.command import DONE, stderr, stdout
-from artifacts.errors import refuse
+from artifacts.errors import StageError, refuse
 from runtime import options
-from runtime.bench import ROUNDS, Row, bandwidth, graph_name, measure, overhead
-from runtime.model import Model, RunOptions
-from runtime.peers import Subject, genai, ours, transformers
+from runtime.bench import ROUNDS, Row, bandwidth, measure, overhead
+from runtime.model import Model
+from runtime.peers import Subject, ours, peer
 from runtime.settings import Sampling, Settings
 from runtime.terminal_generate import loaded
 
@@ -27,7 +24,7 @@ BEGIN, END = "<!-- runtime: written by make bench-runtime -->", "<!-- runtime: e
 PROMPTS, NEW = (128, 512), 64
 """Tokens in and out of a comparison."""
 TURNS = 5
-"""Rounds of a comparison: the same session, alone and at once, was seen 12 % apart in the best of three."""
+"""Rounds of a comparison; with three, two copies of the same session were seen 12 % apart."""
 
 Section = tuple[str, Sequence[str], list[Sequence[str]]]
 """A title, a header and rows."""
@@ -35,7 +32,18 @@ Section = tuple[str, Sequence[str], list[Sequence[str]]]
 
 def bench(given: argparse.Namespace) -> int:
     """Measure prompts of several lengths and several texts at once; the best of several rounds counts."""
-    sections = list(_sections(given))
+    model = Model(given.model, options.run_options(given))
+    if model.linear:
+        model.check_shared(max([*given.batches, given.streams, 1]))
+    if given.write and not given.write.is_file():
+        raise refuse(
+            f"there is no document {given.write}",
+            expected=f"a file; the tables go between {BEGIN} and {END}",
+            found="no such file",
+            remedy="correct --write, or leave it out",
+        )
+    with loaded(model):
+        sections = list(_sections(model, given))
     for title, header, rows in sections:
         table = Table(*header, title=title, title_justify="left")
         for row in rows:
@@ -48,25 +56,21 @@ def bench(given: argparse.Namespace) -> int:
     return DONE
 
 
-def _sections(given: argparse.Namespace) -> Iterator[Section]:
-    """Yield a section for everything that was asked for."""
-    chosen = options.run_options(given)
+def _sections(model: Model, given: argparse.Namespace) -> Iterator[Section]:
+    """Yield a section for everything that was asked for and that fits into the context."""
     speed = bandwidth()
-    rows: list[Sequence[str]] = []
-    shares: list[Sequence[str]] = []
-    for linear in [True, False] if given.plan is None else [True]:
-        with loaded(Model(given.model, replace(chosen, linear=linear))) as model:
-            batches = given.batches if model.linear else [1]
-            for row in measure(model, given.prompts, batches, given.new, speed):
-                stderr().print(" ".join(row.cells()))
-                rows.append(row.cells())
-            shares += _overheads(model)
+    rows = []
+    for row in measure(model, given.prompts, given.batches if model.linear else [1], given.new, speed):
+        stderr().print(" ".join(row.cells()))
+        rows.append(row.cells())
     yield f"Prompts and texts at once; memory is read at {speed / 1e9:.1f} GB/s", Row.HEADER, list(rows)
-    yield "Share of a step outside the session's run", ("graph", "tokens chosen", "share"), list(shares)
-    if given.against:
-        yield _against(given, chosen)
-    if given.streams:
-        yield _streams(given, chosen)
+    lengths = [length for length in PROMPTS if length + NEW <= model.context]
+    if lengths:
+        yield "Share of a step outside the session's run", ("tokens chosen", "share"), _overheads(model, max(lengths))
+    if lengths and given.against:
+        yield _against(model, given.against, lengths)
+    if lengths and given.streams:
+        yield _streams(model, given.streams, min(lengths))
 
 
 def _prompt(model: Model, length: int) -> list[int]:
@@ -74,38 +78,35 @@ def _prompt(model: Model, length: int) -> list[int]:
     return found
 
 
-def _overheads(model: Model) -> Iterator[Sequence[str]]:
-    """Yield the share of a step that is ours, greedy and with every limit of sampling."""
+def _overheads(model: Model, length: int) -> list[Sequence[str]]:
+    """Give the share of a step that is ours, greedy and with every limit of sampling."""
+    rows = []
     for name, sampling in (
         ("greedily", Sampling()),
         ("by top-k and top-p", Sampling(0.6, top_k=50, top_p=0.95, seed=0)),
     ):
         settings = Settings(sampling, max_tokens=NEW, ignore_stop_ids=True)
-        share = min(overhead(model, settings, _prompt(model, max(PROMPTS))) for _ in range(ROUNDS))
-        yield graph_name(model), name, f"{share:.1%}"
+        share = min(overhead(model, settings, _prompt(model, length)) for _ in range(ROUNDS))
+        rows.append((name, f"{share:.1%}"))
+    return [*rows]
 
 
-def _against(given: argparse.Namespace, chosen: RunOptions) -> Section:
-    """Compare with others in rounds that take turns."""
-    with ExitStack() as stack:
-        model = stack.enter_context(loaded(Model(given.model, chosen)))
-        concatenated = stack.enter_context(loaded(Model(given.model, replace(chosen, linear=False))))
-        subjects = [ours(f"this project, {graph_name(one)}", one) for one in (model, concatenated)]
-        checkpoint = Checkpoint.from_identity(model.folder.export_manifest().checkpoint).folder
-        if checkpoint is None:
-            raise refuse("a random model has no checkpoint that others could load", remedy="leave --against out")
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for name in given.against:
-            subjects.append(
-                transformers(checkpoint) if name == "transformers" else genai(checkpoint, model.config, work)
-            )
-        for length in PROMPTS:
+def _against(model: Model, names: Sequence[str], lengths: Sequence[int]) -> Section:
+    """Compare with others in rounds that take turns; one that cannot run this model is left out, with the reason."""
+    with tempfile.TemporaryDirectory() as work:
+        subjects = [ours("this project", model)]
+        for name in names:
+            try:
+                subjects.append(peer(name, model, Path(work)))
+            except StageError as error:
+                stderr().print(f"{name} is left out: {error}", markup=False)
+        for length in lengths:
             for _ in range(TURNS):
                 for subject in subjects:
                     subject.round(_prompt(model, length), NEW)
     title = f"{NEW} tokens out, in FP32 on the same weights; ratios to the first line of as many tokens in"
     header = ("tokens in", "what", "prefill, tokens/s", "ratio", "decode, tokens/s", "ratio")
-    return title, header, [_compared(subject, subjects[0], length) for length in PROMPTS for subject in subjects]
+    return title, header, [_compared(subject, subjects[0], length) for length in lengths for subject in subjects]
 
 
 def _compared(subject: Subject, first: Subject, length: int) -> Sequence[str]:
@@ -115,24 +116,19 @@ def _compared(subject: Subject, first: Subject, length: int) -> Sequence[str]:
     return str(length), subject.name, speeds[0], ratios[0], speeds[1], ratios[1]
 
 
-def _streams(given: argparse.Namespace, chosen: RunOptions) -> Section:
-    """Compare many clients of the server with one text through the concatenated graph, in rounds that take turns."""
+def _streams(model: Model, count: int, length: int) -> Section:
+    """Compare many clients of the server with one text, in rounds that take turns."""
     from runtime.bench_server import concurrent
 
-    many = []
-    with (
-        loaded(Model(given.model, replace(chosen, linear=False))) as model,
-        loaded(Model(given.model, chosen)) as linear,
-    ):
-        single = ours("one", model)
-        prompts = [_prompt(model, min(PROMPTS))] * given.streams
-        for _ in range(TURNS):
-            single.round(prompts[0], NEW)
-            many.append(concurrent(linear, prompts, NEW))
-        title = f"Streams of {len(prompts[0])} tokens in and {NEW} out, at a context of {linear.context}"
-    one = (NEW - 1) / single.best[len(prompts[0])][1]
+    single, many = ours("one", model), []
+    prompts = [_prompt(model, length)] * count
+    for _ in range(TURNS):
+        single.round(prompts[0], NEW)
+        many.append(concurrent(model, prompts, NEW))
+    one = (NEW - 1) / single.best[length][1]
+    title = f"Streams of {length} tokens in and {NEW} out, at a context of {model.context}"
     rows = [
-        (f"one, {graph_name(model)}", f"{one:.1f}", "1.00"),
-        (f"{given.streams} through the server", f"{max(many):.1f}", f"{max(many) / one:.2f}"),
+        ("one, without the server", f"{one:.1f}", "1.00"),
+        (f"{count} through the server", f"{max(many):.1f}", f"{max(many) / one:.2f}"),
     ]
     return title, ("streams", "tokens/s in all", "ratio"), list(rows)

@@ -61,9 +61,42 @@ def test_the_command_writes_its_tables_between_the_marks(
     assert text.startswith(f"# Before\n{BEGIN}\n`small`, ")
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
-    for part in ("| model | 16 | 1 |", "| model_linear | 16 | 2 |", "greedily", "2 through the server"):
+    for part in ("| 16 | 1 |", "| 16 | 2 |", "greedily", "2 through the server"):
         assert part in text
     assert "Streams of 16 tokens in and 8 out" in capsys.readouterr().out
+
+
+def test_what_cannot_run_the_model_is_left_out_of_a_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.terminal_bench.PROMPTS", (16,))
+    monkeypatch.setattr("runtime.terminal_bench.NEW", 4)
+    monkeypatch.setattr("runtime.terminal_bench.TURNS", 1)
+    folder = write_small_model(tmp_path / "small")
+    arguments = ["--context", "64", "--prompts", "8", "--batches", "1", "--new", "4", "--against", "transformers"]
+    assert main(["bench", str(folder.root), *arguments]) == 0
+    shown = capsys.readouterr()
+    assert "transformers is left out: there is no random model 'by-hand'" in shown.err
+    assert "this project" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "least"),
+    [("--batches", "0", 1), ("--prompts", "-5", 1), ("--new", "1", 2), ("--streams", "x", 1)],
+)
+def test_numbers_that_measure_nothing_are_refused(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, least: int
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "out/model", f"{flag}={value}"])
+    assert end.value.code == 2
+    assert f"expected a number of {least} or more, found '{value}'" in capsys.readouterr().err
+
+
+def test_a_document_that_is_not_there_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    folder = write_small_model(tmp_path / "small")
+    with pytest.raises(StageError, match=r"there is no document .*gone\.md"):
+        main(["bench", str(folder.root), "--context", "64", "--batches", "1", "--write", str(tmp_path / "gone.md")])
 
 
 def test_a_subject_keeps_its_best_round_of_each_length() -> None:
@@ -94,5 +127,5 @@ def test_genai_is_refused_where_it_cannot_be_compared(tmp_path: Path, monkeypatc
     with pytest.raises(StageError, match="is not installed"):
         genai(tmp_path, config, tmp_path)
     monkeypatch.setattr("runtime.peers.find_spec", lambda name: True)
-    with pytest.raises(StageError, match="cannot build NoPE layers"):
+    with pytest.raises(StageError, match="would rotate NoPE layers"):
         genai(tmp_path, config, tmp_path)
