@@ -56,13 +56,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def piped_lines() -> Iterator[str]:
-    """Give the lines of stdin.
+    """Give the lines of stdin; none where it is closed.
 
     Raises:
         StageError: it is no UTF-8.
     """
     try:
-        for line in sys.stdin:
+        for line in sys.stdin or ():
             line.encode()  # in a C locale Python reads any byte, and this is where it would show
             yield line
     except UnicodeError as error:

@@ -101,6 +101,7 @@ class Conversation:
             events += rest
             yield from rest
         finally:
+            self.speed.kept = self._generator.kept
             if self.speed.times:
                 parsed = Parsed.of([*events, *parser.finish()])
                 answer = Message("assistant", parsed.content, parsed.tool_calls, reasoning=parsed.reasoning)

@@ -25,6 +25,9 @@ class Generator:
         cache: an empty cache (see `runtime.cache.open_cache`).
         tokenizer: the checkpoint's tokenizer.
         defaults: the checkpoint's own settings and stop ids.
+
+    Attributes:
+        kept: tokens of the last prompt that the cache held already.
     """
 
     def __init__(self, cache: Cache, tokenizer: Tokenizer, defaults: Defaults) -> None:
@@ -32,6 +35,7 @@ class Generator:
         self._tokenizer = tokenizer
         self._defaults = defaults
         self._held: list[int] = []
+        self.kept = 0
 
     def stream(
         self, prompt: Sequence[int], settings: Settings | None = None, *, logprobs: int | None = None
@@ -73,7 +77,7 @@ class Generator:
         shared = 0
         while shared < min(len(self._held), len(prompt) - 1) and self._held[shared] == prompt[shared]:
             shared += 1
-        start = self._cache.keep(0, shared)
+        start = self.kept = self._cache.keep(0, shared)
         self._held = list(prompt[:start])
         for begin in range(start, len(prompt), self._cache.chunk):
             chunk = prompt[begin : begin + self._cache.chunk]

@@ -29,8 +29,8 @@ class RunOptions:
     """How to run a model.
 
     Attributes:
-        linear: use the linear cache, which is faster and which the server needs, not the one that is joined anew each
-            step.
+        linear: use the graph of the linear cache, which many texts can share, not the one whose cache is joined anew
+            each step; on a CPU both run alike.
         context: most tokens of prompt and text together; `None` takes 4096, or all positions of a model with fewer.
         provider: where ONNX Runtime computes.
         plan: run this plan with TensorRT instead: the name of a folder in `build/`. It has its own form and context.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,28 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench`."""
-    _add_model(parser, choose_form=False)
+    _add_model(parser)
     parser.add_argument(
-        "--prompts", type=int, nargs="+", default=[128, 512, 1024], metavar="TOKENS", help="of the prompts"
+        "--prompts", type=_count, nargs="+", default=[128, 512, 1024], metavar="TOKENS", help="of the prompts"
     )
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8], metavar="N", help="texts at once")
-    parser.add_argument("--new", type=int, default=32, metavar="TOKENS", help="that each text gets (default: 32)")
+    parser.add_argument("--batches", type=_count, nargs="+", default=[1, 4, 8], metavar="N", help="texts at once")
+    parser.add_argument("--new", type=_several, default=32, metavar="TOKENS", help="that each text gets (default: 32)")
     parser.add_argument(
         "--against", nargs="+", default=[], choices=PEERS, help="compare with these, on the same weights"
     )
-    parser.add_argument("--streams", type=int, default=0, metavar="N", help="clients of the server at once")
+    parser.add_argument("--streams", type=_count, default=0, metavar="N", help="clients of the server at once")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this document")
+
+
+def _count(text: str, least: int = 1) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"expected a number of {least} or more, found {text!r}")
+    return int(text)
+
+
+def _several(text: str) -> int:
+    """Read a number of tokens between which time is measured."""
+    return _count(text, 2)
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -116,9 +128,13 @@ def serve_options(given: argparse.Namespace) -> ServeOptions:
         if value < least or (most is not None and value > most):
             allowed = f"{least} or more" if most is None else f"{least} to {most}"
             problems.append(Problem(f"--{name.replace('_', '-')} is out of range", allowed, str(value)))
+    key = os.environ.get(API_KEY) or None if given.api_key is None else given.api_key
+    if key is not None and not re.fullmatch(r"[!-~]+", key):
+        expected = "letters, digits and signs of ASCII, without spaces, as a header carries them"
+        found = "a key that is empty" if not key else "a key with others"
+        problems.append(Problem("--api-key cannot be used", expected, found, "leave it out, or give another"))
     if problems:
         raise StageError(problems)
-    key = given.api_key or os.environ.get(API_KEY)
     return ServeOptions(given.slots, given.max_queue, given.chunk, key, given.host)
 
 

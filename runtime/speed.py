@@ -15,6 +15,7 @@ class Speed:
 
     Attributes:
         prompt: tokens of the prompt.
+        kept: how many of them a cache held already, so that they were not read.
         began: when it was asked for, seconds of the monotonic clock.
         times: when each token came.
     """
@@ -22,6 +23,7 @@ class Speed:
     prompt: int
     began: float = field(default_factory=time.perf_counter)
     times: list[float] = field(default_factory=list)
+    kept: int = 0
 
     def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Pass pieces on and note when they came."""
@@ -42,7 +44,8 @@ class Speed:
     def __str__(self) -> str:
         if not self.times:
             return f"{self.prompt} tokens in, none out"
+        known = f" ({self.kept} known)" if self.kept else ""
         return (
-            f"{self.prompt} tokens in, {len(self.times)} out; first after {self.first:.2f} s "
-            f"({self.prompt / self.first:.0f} tokens/s), then {self.decode:.1f} tokens/s"
+            f"{self.prompt} tokens in{known}, {len(self.times)} out; first after {self.first:.2f} s "
+            f"({(self.prompt - self.kept) / self.first:.0f} tokens/s), then {self.decode:.1f} tokens/s"
         )

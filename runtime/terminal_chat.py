@@ -26,7 +26,7 @@ from runtime.tool_calls import ToolCall
 
 
 def chat(given: argparse.Namespace) -> int:
-    """Talk to the model; Ctrl-C stops an answer, /exit or the end of input leaves."""
+    """Talk to the model; Ctrl-C stops an answer or drops a line, /exit or the end of input leaves."""
     model = Model(given.model, options.run_options(given))
     settings, tools = options.settings(given, model.defaults), options.tools(given)
     with loaded(model):
@@ -75,6 +75,9 @@ class Terminal:
         elif name == "/reset":
             conversation.reset()
         elif name == "/history":
+            if conversation.system:
+                self._console.print("[bold]system:[/]", end=" ")
+                self._console.print(conversation.system, markup=False)
             for turn in conversation.turns:
                 calls = "".join(f"\n  {call.name}({call.arguments})" for call in turn.tool_calls)
                 self._console.print(f"[bold]{turn.role}:[/]", end=" ")
@@ -82,6 +85,7 @@ class Terminal:
         elif name == "/tool":
             self._tool(rest)
         else:
+            self._console.print(f"there is no {name}", markup=False)
             self._console.print(__doc__.split("::")[1].strip("\n"), markup=False)
 
     def _set(self, *, thinking: bool | None, system: str) -> None:
@@ -128,7 +132,7 @@ class Terminal:
 
 def _lines() -> Iterator[str]:
     """Yield what the user types; at a terminal, with editing and the history of the arrow keys."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield from piped_lines()
         return
     import readline  # noqa: F401  # importing it is what gives input() its editing
@@ -138,3 +142,6 @@ def _lines() -> Iterator[str]:
             yield input("> ")
         except EOFError:
             return
+        except KeyboardInterrupt:
+            # At the prompt it takes back what was typed, as a shell does.
+            print()

@@ -26,7 +26,7 @@ def serve(given: argparse.Namespace) -> int:
         check_memory(model, serving.slots, psutil.virtual_memory().available)
     with listen(serving.host, given.port) as door, loaded(model), Service(model, serving) as service:
         stderr().print(
-            f"{service.name} at http://{serving.host}:{given.port} (API under /v1): {serving.slots} slots of "
+            f"{service.name} at {address(door)} (API under /v1): {serving.slots} slots of "
             f"{model.context} tokens, {serving.max_queue} may wait. Ctrl-C ends it.",
             soft_wrap=True,
         )
@@ -46,8 +46,16 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise refuse(
-            f"nothing can be served at {host}:{port}", found=error.strerror or str(error), remedy="give another --port"
+            f"nothing can be served at {host}:{port}",
+            found=error.strerror or str(error),
+            remedy="give another --host or --port",
         ) from None
+
+
+def address(door: socket.socket) -> str:
+    """Spell where a socket listens, with the port that it got."""
+    host, port = door.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def check_memory(model: Model, slots: int, available: int) -> None:

@@ -77,6 +77,8 @@ def test_what_is_piped_in_has_to_be_text(monkeypatch: pytest.MonkeyPatch, errors
 
     pipe("good\nmörning".encode())
     assert list(piped_lines()) == ["good\n", "mörning"]
+    monkeypatch.setattr(sys, "stdin", None)  # closed
+    assert list(piped_lines()) == []
     pipe(b"good\nm\xf6rning")
     with pytest.raises(StageError, match="stdin is no text"):
         list(piped_lines())

@@ -33,6 +33,7 @@ class Script:
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
         self.prompts: list[str] = []
+        self.kept = 0
 
     def stream(self, prompt: Sequence[int], settings: Settings | None = None) -> Iterator[Piece]:
         self.prompts.append(chat_tokenizer().decode(list(prompt), skip_special_tokens=False))

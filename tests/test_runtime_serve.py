@@ -21,7 +21,7 @@ from artifacts.doctor import Gpu
 from artifacts.errors import StageError
 from runtime.__main__ import main
 from runtime.model import Model, RunOptions
-from runtime.terminal_serve import check_memory, listen
+from runtime.terminal_serve import address, check_memory, listen
 from tests.small_model import write_plan, write_small_model
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +112,18 @@ def wait_for(url: str) -> None:
 def test_a_port_that_is_taken_is_refused() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(StageError, match="nothing can be served at"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "http://127.0.0.1"), ("::1", "http://[::1]")])
+def test_the_address_that_is_told_can_be_opened(host: str, shown: str) -> None:
+    with listen(host, 0) as door:
+        assert address(door) == f"{shown}:{door.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("key", ["", "schl\u00fcssel", "two words"])
+def test_a_key_that_no_client_could_show_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(StageError, match="--api-key cannot be used"):
+        main(["serve", str(tmp_path), "--api-key", key])
 
 
 def test_numbers_out_of_range_are_refused_all_at_once(tmp_path: Path) -> None:
