@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from rich.console import Console
 
 from artifacts.errors import Problem, StageError, refuse
+from artifacts.writing import is_refusal_of_the_disk
 
 DONE, VERDICT_NO, COULD_NOT = 0, 1, 2
 
@@ -84,28 +87,45 @@ def stderr() -> Console:
 
 def stdout() -> Console:
     """The console for results; as wide as the terminal, and 120 columns where there is none."""
-    width = None if sys.stdout.isatty() else 120
+    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
     return Console(highlight=False, width=width, soft_wrap=False)
 
 
 def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command's `main` and end the process with its exit code; a `StageError` is printed and ends it with 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may have letters that a terminal of another encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except StageError as error:
-        print("\n".join(f"error: {problem}" for problem in error.problems), file=sys.stderr)
-        code = COULD_NOT
+        code = _refused("\n".join(f"error: {problem}" for problem in error.problems))
     except KeyboardInterrupt:
-        print("error: interrupted; nothing half-written was left", file=sys.stderr)
-        code = COULD_NOT
+        code = _refused("error: interrupted; nothing half-written was left")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = COULD_NOT
+        code = _refused()
     except Exception as error:
-        # Exit code 1 is a verdict: whatever was not foreseen must not look like one.
-        traceback.print_exc()
-        print(f"error: {type(error).__name__}, which this project should have foreseen: {error}", file=sys.stderr)
-        print("  do:       report it with the lines above; nothing half-written was left", file=sys.stderr)
-        code = COULD_NOT
+        if is_refusal_of_the_disk(error):
+            code = _refused(f"error: what was to be written could not be: {error}\n  do:       free space, or give OUT")
+        else:
+            # Exit code 1 is a verdict: whatever was not foreseen must not look like one.
+            unforeseen = f"error: {type(error).__name__}, which this project should have foreseen: {error}"
+            remedy = "  do:       report it with the lines above; nothing half-written was left"
+            code = _refused(f"{traceback.format_exc()}{unforeseen}\n{remedy}")
     sys.exit(code)
+
+
+def _refused(text: str = "") -> int:
+    """Say why there is no result, and leave nothing in stdout that could still fail when the process ends."""
+    with suppress(OSError):
+        print(text, end="\n" if text else "", file=sys.stderr, flush=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except AttributeError:
+            pass  # it was closed before the process began
+    return COULD_NOT

@@ -2,13 +2,18 @@
 
 import io
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from artifacts.command import COULD_NOT, VERDICT_NO, Parser, piped_lines, run
+from artifacts.command import COULD_NOT, DONE, VERDICT_NO, Parser, piped_lines, run
 from artifacts.errors import StageError, refuse
+
+ROOT = Path(__file__).parent.parent
 
 
 def ended(main: object, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -82,3 +87,36 @@ def test_what_is_piped_in_has_to_be_text(monkeypatch: pytest.MonkeyPatch, errors
     pipe(b"good\nm\xf6rning")
     with pytest.raises(StageError, match="stdin is no text"):
         list(piped_lines())
+
+
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [(">/dev/full", "No space left on device"), (">&-", ""), ("2>/dev/full", None), ("2>&-", None)],
+)
+def test_streams_that_take_nothing_are_no_verdict_and_no_traceback(
+    tmp_path: Path, streams: str, said: str | None
+) -> None:
+    """A refusal is 2 whether or not it can be read; what could not be written is one too."""
+    program = (
+        "from artifacts.command import DONE, run, stdout; from artifacts.errors import refuse\n"
+        "def main(words):\n"
+        "    stdout().print('done')\n"
+        f"    {'return DONE' if said is not None else 'raise refuse(1)'}\n"
+        "run(main, [])"
+    )
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {streams}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == (DONE if said == "" else COULD_NOT)
+    assert "Traceback" not in done.stderr
+    if said:
+        assert said in done.stderr
+
+
+def test_letters_that_a_terminal_lacks_are_written_otherwise() -> None:
+    program = (
+        "from artifacts.command import DONE, run, stdout\nrun(lambda words: stdout().print('\\u00fc') or DONE, [])"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (DONE, r"\xfc")
