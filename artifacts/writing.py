@@ -45,7 +45,7 @@ class Writing:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
-            sweep(self.folder)
+            sweep(self.folder, alone=self._lock >= 0)
             probe = self.folder / f"{_PREFIX}.{os.getpid()}.probe"
             probe.touch()
             probe.unlink()
@@ -113,6 +113,9 @@ class Writing:
         """Rename every file; where one cannot be, the rest is removed and the message names the place."""
         try:
             for name in self._names:
+                if (self.folder / name).is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "a folder of that name")
+            for name in self._names:
                 self.path(name).replace(self.folder / name)
         except OSError as problem:
             for left in self._names:
@@ -125,11 +128,16 @@ class Writing:
             ) from problem
 
 
-def sweep(folder: Path) -> None:
-    """Remove what killed runs left in a folder; files of processes that still run are kept."""
+def sweep(folder: Path, *, alone: bool) -> None:
+    """Remove what killed runs left in a folder.
+
+    Args:
+        folder: the folder.
+        alone: nobody else writes there; else files whose process may still run are kept.
+    """
     for path in folder.glob(f"{_PREFIX}.*"):
         pid = path.name.split(".")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        if pid.isdigit() and (alone or not Path(f"/proc/{pid}").exists()):
             path.unlink(missing_ok=True)
 
 

@@ -85,7 +85,7 @@ def test_a_place_that_is_taken_is_named_and_nothing_is_left_beside_it(tmp_path: 
     (tmp_path / "b" / "in the way").mkdir(parents=True)
     with pytest.raises(StageError, match=r"b cannot be put in its place(.|\n)*move .*b away"):
         write(tmp_path, "new")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b"]
 
 
 def test_a_killed_run_leaves_what_was_there_and_the_next_one_sweeps(tmp_path: Path) -> None:
@@ -102,11 +102,22 @@ def test_a_killed_run_leaves_what_was_there_and_the_next_one_sweeps(tmp_path: Pa
     assert contents(tmp_path) == {"a": "new", "b": "new"}
 
 
-def test_files_of_a_process_that_still_runs_are_kept(tmp_path: Path) -> None:
+def test_what_lies_there_under_the_number_of_a_process_is_kept_only_where_folders_have_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have the number of one that was killed; whoever writes has the lock."""
     other = tmp_path / f".writing.{os.getppid()}.a"
-    other.touch()
-    write(tmp_path, "new")
-    assert other.exists()
+
+    def none(*ignored: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    for locks in (False, True):
+        other.touch()
+        with monkeypatch.context() as patched:
+            if not locks:
+                patched.setattr("fcntl.flock", none)
+            write(tmp_path, "new")
+        assert other.exists() is not locks
 
 
 def test_two_runs_cannot_write_into_one_folder_at_once(tmp_path: Path) -> None:
