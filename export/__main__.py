@@ -1,7 +1,7 @@
 """Export a SmolLM3 checkpoint to ONNX.
 
-MODEL is a repository of the hub (HuggingFaceTB/SmolLM3-3B), a folder in the layout of save_pretrained, or a seeded
-random model (random:tiny, random:smollm3-3b). Writes OUT/<model>/onnx/.
+MODEL is a checkpoint of this repository (smollm3-tiny), a repository of the hub (HuggingFaceTB/SmolLM3-3B), a folder in
+the layout of save_pretrained, or a seeded random model (random:tiny, random:smollm3-3b). Writes OUT/<model>/onnx/.
 """
 
 from __future__ import annotations

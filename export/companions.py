@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from artifacts.writing import Writing
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Insist that what is called JSON can be read as JSON; what it says is its readers' business.
+    """Insist on files, and that what is called JSON can be read as JSON; what it says is its readers' business.
 
     Raises:
-        StageError: every file that is none.
+        StageError: every name that is no file, and every file that is no JSON.
     """
-    problems = []
+    problems = list(_unreadable(checkpoint.folder)) if checkpoint.folder else []
     for path in checkpoint.companions():
         if path.suffix == ".json":
             try:
@@ -30,6 +31,14 @@ def check(checkpoint: Checkpoint) -> None:
                 problems.append(Problem(f"{path} is no JSON", "a JSON file", found, remedy))
     if problems:
         raise StageError(problems)
+
+
+def _unreadable(folder: Path) -> Iterator[Problem]:
+    """Yield every companion of which there is the name and no file, such as a link into a cache that lost it."""
+    for path in (folder / name for name in COMPANIONS):
+        if os.path.lexists(path) and not path.is_file():
+            found = f"a link to {path.readlink()}, which is not there" if path.is_symlink() else "a folder"
+            yield Problem(f"{path} is no file", "a file", found, "get the checkpoint again, or remove the name")
 
 
 def copy(checkpoint: Checkpoint, writing: Writing) -> list[str]:
@@ -49,11 +58,15 @@ def copy(checkpoint: Checkpoint, writing: Writing) -> list[str]:
     return [path.name for path in paths]
 
 
+def others(onnx: Path, written: Container[str]) -> list[Path]:
+    """Find what lies there and is not this checkpoint's: a tokenizer would be read all the same."""
+    return [onnx / name for name in COMPANIONS if name not in written and (onnx / name).exists()]
+
+
 def sweep(onnx: Path, written: Container[str]) -> None:
-    """Remove what an earlier export copied and this checkpoint no longer has: a tokenizer would still be read."""
-    for name in COMPANIONS:
-        if name not in written:
-            (onnx / name).unlink(missing_ok=True)
+    """Remove what an earlier export copied and this checkpoint no longer has."""
+    for path in others(onnx, written):
+        path.unlink()
 
 
 def _generation(raw: dict[str, Any]) -> dict[str, Any]:

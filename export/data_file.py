@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 4096
 """Every tensor begins on a page, so that it can be mapped by itself."""
 _BYTES = 2
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,16 @@ class Rounding:
         if tensor.dtype == torch.bfloat16:
             return tensor
         rounded = tensor.to(torch.bfloat16)
-        change = (rounded.double() - tensor.double()).abs()
         self.tensors += 1
-        self.elements += int((change > 0).sum())
-        self.max_abs = max(self.max_abs, float(change.max()))
-        relative = change / tensor.double().abs().clamp(min=torch.finfo(torch.float64).tiny)
-        self.max_relative = max(self.max_relative, float(relative.max()))
+        # Piece by piece: FP64 copies of an embedding would take gigabytes.
+        whole_after, whole_before = rounded.reshape(-1), tensor.reshape(-1)
+        for begin in range(0, tensor.numel(), _PIECE):
+            after, before = (whole[begin : begin + _PIECE] for whole in (whole_after, whole_before))
+            change = (after.double() - before.double()).abs()
+            self.elements += int((change > 0).sum())
+            self.max_abs = max(self.max_abs, float(change.max()))
+            relative = change / before.double().abs().clamp(min=torch.finfo(torch.float64).tiny)
+            self.max_relative = max(self.max_relative, float(relative.max()))
         return rounded
 
     def facts(self) -> dict[str, Any]:

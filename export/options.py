@@ -13,7 +13,7 @@ class ExportOptions:
     """Options of the export stage.
 
     Attributes:
-        model: a hub id, a checkpoint folder, or `random:<preset>`.
+        model: the name of a checkpoint of this repository, a hub id, a checkpoint folder, or `random:<preset>`.
         out: the folder that holds the models' folders.
         name: the model's short name; derived from `model` if not given.
         revision: a revision of a hub repository; the pinned one or `main` if not given.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.checkpoint import Checkpoint
@@ -69,7 +70,8 @@ def export_onnx(options: ExportOptions, progress: Progress | None = None) -> Onn
         }
         manifest = Manifest("export", {}, identity, {}, outputs, tools, facts)
         manifest.write(writing.path(MANIFEST))
-    companions.sweep(folder.onnx, hashes)
+        # Before the new files appear: killed in between, the old manifest misses a file, and export runs again.
+        companions.sweep(folder.onnx, hashes)
     for name, record in outputs.items():
         digests.remember(folder.root / name, record.sha256)
     return OnnxModel(folder, manifest, was_current=False)
@@ -98,7 +100,8 @@ def _current(folder: ModelFolder, digests: Digests, identity: dict[str, Any], to
         return None
     manifest = folder.export_manifest()
     same = manifest.is_current(folder.root, digests, options={}, checkpoint=identity, inputs={}, tools=tools)
-    return manifest if same else None
+    written = {Path(name).name for name in manifest.outputs}
+    return manifest if same and not companions.others(folder.onnx, written) else None
 
 
 def _write_files(checkpoint: Checkpoint, writing: Writing, progress: Progress) -> tuple[dict[str, Any], dict[str, str]]:

@@ -28,6 +28,13 @@ def check_owner(folder: ModelFolder, checkpoint: Checkpoint, identity: Mapping[s
     if not (folder.onnx / "export.manifest.json").is_file():
         return
     record = folder.export_manifest().checkpoint
+    if not {"kind", "origin"} <= record.keys():
+        raise refuse(
+            f"{folder.onnx / 'export.manifest.json'} does not say of which checkpoint it is",
+            expected="a checkpoint with kind and origin",
+            found=repr(dict(record)),
+            remedy=f"remove {folder.root}, then export again",
+        )
     there = Checkpoint(record["kind"], record["origin"], record.get("revision"))
     if there.title != checkpoint.title and record.get("files") != identity["files"]:
         raise refuse(

@@ -283,6 +283,35 @@ def test_a_disk_without_room_is_refused_before_the_work(source: Path, small_disk
     assert contents(small_disk) == {}
 
 
+def test_a_companion_that_is_no_file_is_refused_and_not_left_out(source: Path, tmp_path: Path) -> None:
+    """As in a hub's snapshot whose blob is gone."""
+    (source / "chat_template.jinja").symlink_to(tmp_path / "gone")
+    (source / "merges.txt").mkdir()
+    with pytest.raises(StageError) as refusal:
+        export(source, tmp_path / "out")
+    assert [problem.what for problem in refusal.value.problems] == [
+        f"{source / 'merges.txt'} is no file",
+        f"{source / 'chat_template.jinja'} is no file",
+    ]
+
+
+def test_a_tokenizer_that_lies_there_and_is_not_the_checkpoints_is_not_up_to_date(source: Path, tmp_path: Path) -> None:
+    made = export(source, tmp_path / "out")
+    assert export(source, tmp_path / "out").was_current
+    stranger = made.folder.onnx / "tokenizer.json"
+    stranger.write_text("{}")
+    assert not export(source, tmp_path / "out").was_current
+    assert not stranger.exists()
+
+
+def test_a_manifest_that_names_no_checkpoint_is_refused(source: Path, tmp_path: Path) -> None:
+    made = export(source, tmp_path / "out")
+    path = made.folder.onnx / "export.manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "checkpoint": {}}))
+    with pytest.raises(StageError, match="does not say of which checkpoint it is"):
+        export(source, tmp_path / "out")
+
+
 def test_an_output_folder_that_is_a_file_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("in the way")
     with pytest.raises(StageError, match="cannot be written"):
