@@ -210,6 +210,9 @@ def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _judge_yarn(rope: Mapping[str, Any]) -> Iterator[Problem]:
+    theta = rope.get("rope_theta")
+    if _is_number(theta, above=0) and theta <= 1:
+        yield Problem("YaRN needs rope_theta", "a number > 1: its logarithm divides", quoted(theta), MEND_CONFIG)
     for name in ("factor", "original_max_position_embeddings"):
         value = rope.get(name)
         if not _is_number(value, above=0) or value < 1:

@@ -10,7 +10,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 CACHE_NAME = ".digests.json"
 _BLOCK = 1 << 22
@@ -55,13 +55,13 @@ class Digests:
             known = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             known = {}
-        self._known: dict[str, list[int | str]] = known if isinstance(known, dict) else {}
+        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
 
     def of(self, path: Path) -> str:
         """Give the sha256 of a file, from memory where the file is unchanged."""
         stamp = _stamp(path)
         known = self._known.get(str(path.resolve()))
-        if known is not None and known[:-1] == stamp:
+        if isinstance(known, list) and known[:-1] == stamp:
             return str(known[-1])
         digest = sha256_of(path)
         self.remember(path, digest)

@@ -93,7 +93,10 @@ class ModelFolder:
         root = self.root if self.root.name.strip(".") else self.root.resolve()
         given = {"MODEL": model, "NAME": root.name, "OUT": str(root.parent)}
         given |= {"REVISION": revision} if revision else {}
-        return f"make {stage} " + " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+        # Make reads a dollar sign before the shell does.
+        return f"make {stage} " + " ".join(
+            f"{name}={shlex.quote(value).replace('$', '$$')}" for name, value in given.items()
+        )
 
     def export_manifest(self) -> Manifest:
         """What export made; refused with the command that makes it if it is not there."""
@@ -130,7 +133,7 @@ class ModelFolder:
 
 
 def short_name(model: str) -> str:
-    """Derive `<model>` from a hub id, a checkpoint folder or `random:<preset>`: its last part, in lower case.
+    """Derive `<model>` from a name, a hub id, a checkpoint folder or `random:<preset>`: its last part, in lower case.
 
     >>> short_name("HuggingFaceTB/SmolLM3-3B"), short_name("random:tiny"), short_name("runs/My Model/")
     ('smollm3-3b', 'random-tiny', 'my-model')

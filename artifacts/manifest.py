@@ -74,7 +74,7 @@ class Manifest:
             made_by: the command that makes it, for the message if it is not there.
 
         Raises:
-            StageError: it is missing, no JSON, or of another schema.
+            StageError: it is missing, cannot be read, is no JSON, or has another schema.
         """
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
@@ -91,10 +91,17 @@ class Manifest:
                 raw[kind] = {name: FileRecord(**record) for name, record in raw[kind].items()}
             return cls(**raw)
         except FileNotFoundError:
-            raise refuse(f"{path} is missing", expected="what an earlier stage made", remedy=made_by) from None
+            found = "no such file"
+            raise refuse(
+                f"{path} is missing", expected="what an earlier stage made", found=found, remedy=made_by
+            ) from None
+        except OSError as error:
+            expected, found = "a file that an earlier stage made, in OUT/<model>", error.strerror or str(error)
+            raise refuse(f"{path} cannot be read", expected=expected, found=found, remedy=made_by) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             remedy = f"remove {path}, then {made_by}"
-            raise refuse(f"{path} is not a manifest", found=str(error), remedy=remedy) from None
+            expected = "JSON, as an earlier stage wrote it"
+            raise refuse(f"{path} is not a manifest", expected=expected, found=str(error), remedy=remedy) from None
 
     def check_outputs(self, root: Path, digests: Digests, *, made_by: str, only: Iterable[str] | None = None) -> None:
         """Insist that the files that this manifest names are the ones that lie there.

@@ -39,7 +39,7 @@ class _Shapes(argparse.Action):
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m build", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="OUT/MODEL", help="the model's folder, with onnx/ in it")
+    parser.add_argument("folder", type=Path, metavar="OUT/<model>", help="the model's folder, with onnx/ in it")
     _add_plan_options(parser)
     _add_trtexec_options(parser)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -88,9 +89,11 @@ class BuildOptions:
             yield Problem("--builderOptimizationLevel is unknown", "0 to 5", str(level), HELP)
         yield from self._judge_pools()
         cache = self.timing_cache_file
-        if cache is not None and (cache.is_dir() or not cache.absolute().parent.is_dir()):
-            found = "a folder" if cache.is_dir() else f"no folder {cache.absolute().parent}"
-            yield Problem("--timingCacheFile cannot be written", "a file in a folder that is there", found, HELP)
+        if cache is not None:
+            place = cache if cache.exists() else cache.absolute().parent
+            found = "a folder" if cache.is_dir() else f"no folder {place}" if not place.exists() else f"{place}, closed"
+            if cache.is_dir() or not os.access(place, os.W_OK):
+                yield Problem("--timingCacheFile cannot be written", "a file in a folder that is there", found, HELP)
 
     def _judge_pools(self) -> Iterator[Problem]:
         for pool, size in self.memory_pools.items():
@@ -121,7 +124,7 @@ def parse_pools(text: str) -> dict[str, int]:
     """
     pools = {}
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\w+):(\d+(?:\.\d+)?)([BKMG]?)\s*", part)
+        match = re.fullmatch(r"\s*(\w+):(\d{1,20}(?:\.\d{1,20})?)([BKMG]?)\s*", part)
         if match is None:
             raise refuse(
                 "--memPoolSize cannot be read",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from artifacts.backend import Backend
 from build.graph import SourceGraph
 from build.log import Figures
 from build.options import BuildOptions
@@ -25,7 +25,7 @@ def options_record(options: BuildOptions, target: Target, planning: Planning) ->
         "profiles": _profiles(planning),
         "memory_pools": dict(options.memory_pools),
         "builder_optimization_level": options.builder_optimization_level,
-        "timing_cache": _text(options.timing_cache_file),
+        "timing_cache": _timing_cache(options, target),
         "profiling_verbosity": options.profiling_verbosity,
         "version_compatible": options.version_compatible,
         "hardware_compatibility_level": options.hardware_compatibility_level,
@@ -55,8 +55,10 @@ def facts(target: Target, planning: Planning, graph: SourceGraph, figures: Figur
     }
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _timing_cache(options: BuildOptions, target: Target) -> str | None:
+    """Give the file, where it is looked at (see `build.engine`)."""
+    cache = options.timing_cache_file
+    return None if cache is None or target.backend is Backend.RTX else str(cache)
 
 
 def _profiles(planning: Planning) -> list[dict[str, object]]:

@@ -69,6 +69,7 @@ def test_the_3b_preset_has_the_released_models_facts() -> None:
         ({"rope_parameters": {**YARN, "factor": 0.5}}, "YaRN needs factor"),
         ({"rope_parameters": {**YARN, "beta_fast": "32"}}, "beta_fast"),
         ({"rope_parameters": {**YARN, "betafast": 32}}, "not known to rope_type yarn"),
+        ({"rope_parameters": {**YARN, "rope_theta": 1.0}}, "YaRN needs rope_theta"),
         ({"partial_rotary_factor": 0.5}, "partial rotation"),
         ({"head_dim": 33}, "head_dim"),
         ({"head_dim": None}, "head_dim"),

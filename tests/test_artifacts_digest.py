@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from artifacts import digest
-from artifacts.digest import Digests, HashingFile, sha256_of
+from artifacts.digest import CACHE_NAME, Digests, HashingFile, sha256_of
 
 
 def test_what_is_written_is_hashed_on_the_way() -> None:
@@ -53,3 +54,10 @@ def test_a_memory_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     assert Digests(tmp_path / "absent").of(path) == sha256_of(path)
+
+
+def test_a_memory_that_holds_something_else_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    (tmp_path / CACHE_NAME).write_text(json.dumps({str(path.resolve()): 5}))
+    assert Digests(tmp_path).of(path) == sha256_of(path)

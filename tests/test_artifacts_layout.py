@@ -44,6 +44,12 @@ def test_a_missing_export_is_refused_with_the_command(tmp_path: Path) -> None:
         ModelFolder(tmp_path / "tiny").export_manifest()
 
 
+def test_a_file_in_the_place_of_a_models_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "export.onnx").touch()
+    with pytest.raises(StageError, match=r"cannot be read\n +expected: .*OUT/<model>\n +found: +Not a directory"):
+        ModelFolder(tmp_path / "export.onnx").export_manifest()
+
+
 def test_a_folder_without_a_model_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
     (tmp_path / "nowhere" / "onnx").mkdir(parents=True)
     for name in ("nowhere", "nothing"):
@@ -60,6 +66,7 @@ def test_commands_name_the_model_as_a_shell_takes_it(tmp_path: Path) -> None:
     command = folder.command("build")
     assert command == f"make build MODEL=me/model NAME=mine OUT='{tmp_path}/my out' REVISION={'0' * 40}"
     assert shlex.split(command)[4] == f"OUT={tmp_path}/my out"
+    assert ModelFolder(tmp_path / "a$b").command("build").endswith(f" NAME='a$$b' OUT={tmp_path}")
     assert folder.command("validate").startswith("make validate MODEL=me/model")
 
 

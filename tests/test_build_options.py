@@ -66,7 +66,9 @@ def test_every_problem_says_what_to_do() -> None:
     assert all(problem.expected and problem.found and problem.remedy for problem in error.value.problems)
 
 
-@pytest.mark.parametrize("text", ["workspace", "workspace:", "workspace:1T", "workspace:-1", ":4"])
+@pytest.mark.parametrize(
+    "text", ["workspace", "workspace:", "workspace:1T", "workspace:-1", ":4", f"workspace:{'9' * 400}"]
+)
 def test_a_pool_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(StageError, match="--memPoolSize cannot be read"):
         parse_pools(text)
