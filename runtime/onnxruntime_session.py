@@ -50,12 +50,7 @@ class OnnxRuntimeSession:
         try:
             self._session = onnxruntime.InferenceSession(source, options, providers=[(name, settings)])
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-            raise refuse(
-                f"ONNX Runtime cannot open {self._graph}",
-                expected="a graph of the FP32 twins (*_fp32.onnx) and its data files beside it",
-                found=_first_line(error),
-                remedy="make the graphs again (make export surgery)",
-            ) from error
+            raise self._unopened(error) from error
         if self._session.get_providers()[0] != name:
             raise refuse(f"ONNX Runtime has no {self._provider} here", found=f"{self._session.get_providers()}")
         self.inputs = self._specs(self._session.get_inputs())
@@ -66,6 +61,18 @@ class OnnxRuntimeSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session = None
+
+    def _unopened(self, error: Exception) -> StageError:
+        """Say why a graph could not be opened; without its libraries ONNX Runtime tries the CPU in CUDA's place."""
+        on_cpu = self._provider == "cpu"
+        return refuse(
+            f"ONNX Runtime cannot open {self._graph} on {self._provider}",
+            expected="a graph of the FP32 twins (*_fp32.onnx) and its data files beside it"
+            if on_cpu
+            else "a GPU, its driver, and the CUDA and cuDNN libraries that this ONNX Runtime wants",
+            found=_first_line(error),
+            remedy="make the graphs again (make export surgery)" if on_cpu else "make doctor; or --provider cpu",
+        )
 
     def _source(self) -> str | bytes:
         """Give what ONNX Runtime opens: the graph's path, or the graph itself."""
