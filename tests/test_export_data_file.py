@@ -46,8 +46,10 @@ def test_the_file_is_hashed_and_counted_while_it_is_written(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_rounding_is_told_exactly(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("piece", [1, 2, 1 << 20])
+def test_rounding_is_told_exactly(dtype: torch.dtype, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1 + 2^-8 lies between two values of BF16 and goes to the even one, 1; 3 and 0 stay."""
+    monkeypatch.setattr("export.data_file._PIECE", piece)
     rounding = Rounding()
     rounded = rounding.round(torch.tensor([1 + 2**-8, 3.0, 0.0], dtype=dtype))
     assert rounded.tolist() == [1.0, 3.0, 0.0]
