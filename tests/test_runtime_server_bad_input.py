@@ -173,6 +173,10 @@ def test_a_large_body_without_a_length_is_refused(server: Running) -> None:
 def test_another_kind_of_body_is_refused(server: Running) -> None:
     response = httpx.post(f"{server.url}/v1/completions", data={"prompt": "x"})
     assert (response.status_code, reason(response)) == (415, "the body must be application/json")
+    # A kind of body has no case, and may have parameters.
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    body = '{"model": "small", "prompt": "x", "max_tokens": 1}'
+    assert httpx.post(f"{server.url}/v1/completions", content=body, headers=headers, timeout=60).status_code == 200
 
 
 def test_paths_and_methods_that_are_not_there(server: Running) -> None:
