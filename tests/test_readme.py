@@ -18,6 +18,11 @@ README = PAGES[0].read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 COMMANDS = ("export", "surgery", "build", "validate", "validate.debugging", "artifacts", "runtime")
 """Modules that a person runs; what they take, their `--help` says."""
+HANDED_TO = {name.upper(): name for name in COMMANDS} | {"DEBUG": "validate.debugging", "TEST": "pytest"}
+ANY = "any command"
+FLAG = r"(?<![\w-])--[A-Za-z][\w-]+"
+ELSEWHERE = {"--no-reduce-inputs"}
+"""Flags of other tools that stand alone in our pages."""
 
 
 def code(page: str) -> Iterator[str]:
@@ -47,22 +52,28 @@ def links(page: str) -> set[str]:
     return {link for link in found if "://" not in link}
 
 
-def flags(page: str) -> set[str]:
-    """Give every flag of ours that a page's lines of make and Python show."""
-    lines = [line for line in code(page) if re.search(rf"make |python -m (?:{'|'.join(COMMANDS)})\b", line)]
-    return {flag for line in lines for flag in re.findall(r"(?<![\w-])(--[A-Za-z][\w-]+)", line)}
+def flags(page: str) -> set[tuple[str, str]]:
+    """Give every flag that a page shows of a command of ours, with the command; alone, the command is any."""
+    found = set[tuple[str, str]]()
+    for line in code(page):
+        shown = re.findall(rf"python -m ({'|'.join(COMMANDS)})\b([^`]*)", line)
+        shown += [(HANDED_TO[name], words) for name, words in re.findall(r'\b([A-Z]+)_ARGS="([^"]*)"', line)]
+        shown += [(ANY, line)] if line.startswith("--") else []
+        found.update((command, flag) for command, words in shown for flag in re.findall(FLAG, words))
+    return found
 
 
 @pytest.fixture(scope="module")
-def taken() -> set[str]:
-    """Every flag that a command of ours, or a part of one, takes."""
-    found = set[str]()
+def taken() -> dict[str, set[str]]:
+    """The flags that each command of ours takes, in one of its parts."""
+    found = {name: set[str]() for name in (*COMMANDS, "pytest", ANY)}
     parts = [["runtime", part] for part in ("generate", "chat", "serve", "bench")]
     for module, *words in [*([name] for name in COMMANDS), *parts]:
         shown = io.StringIO()
         with redirect_stdout(shown), pytest.raises(SystemExit):
             import_module(f"{module}.__main__").main([*words, "--help"])
-        found.update(re.findall(r"--[A-Za-z][\w-]+", shown.getvalue()))
+        found[module].update(re.findall(FLAG, shown.getvalue()))
+        found[ANY] |= found[module]
     return found
 
 
@@ -81,9 +92,9 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_flags_and_modules_of_a_page_are_ours(page: Path, taken: set[str]) -> None:
+def test_flags_and_modules_of_a_page_are_ours(page: Path, taken: dict[str, set[str]]) -> None:
     text = page.read_text(encoding="utf-8")
-    assert flags(text) <= taken
+    assert not {(command, flag) for command, flag in flags(text) if flag not in taken[command] | ELSEWHERE}
     modules = {name for line in code(text) for name in re.findall(r"python -m ([a-z_.]+)", line)}
     assert not {name for name in modules if find_spec(name) is None}
 
@@ -107,4 +118,5 @@ def test_a_page_that_tells_what_is_not_there_is_seen() -> None:
     assert targets(page) == {"bulid", "export", "valdate"}
     assert variables(page) == {"FOO"}
     assert links(page) == {"gone.md"}
-    assert flags('`make build BUILD_ARGS="--no-such 1"`') == {"--no-such"}
+    shown = flags('`make build BUILD_ARGS="--no-such 1"`\n`python -m surgery x --gone`, `--alone`')
+    assert shown == {("build", "--no-such"), ("surgery", "--gone"), (ANY, "--alone")}
