@@ -190,6 +190,9 @@ def _judge_rope(raw: Mapping[str, Any]) -> Iterator[Problem]:
         )
     elif not _is_number(theta, above=0):
         yield Problem("rope_theta is no positive number", "such as 5000000.0, SmolLM3-3B's", quoted(theta), MEND_CONFIG)
+    elif raw.get("rope_theta") not in (None, theta):
+        found = f"{quoted(raw['rope_theta'])}, and {quoted(theta)} in the rope parameters"
+        yield Problem("rope_theta has two values", "one, or the same twice", found, MEND_CONFIG)
     if kind is not None and kind not in ROPE_TYPES:
         yield Problem("rope_type is not carried", f"one of {', '.join(ROPE_TYPES)}", repr(kind), MEND_CONFIG)
         return

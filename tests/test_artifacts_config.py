@@ -70,6 +70,7 @@ def test_the_3b_preset_has_the_released_models_facts() -> None:
         ({"rope_parameters": {**YARN, "beta_fast": "32"}}, "beta_fast"),
         ({"rope_parameters": {**YARN, "betafast": 32}}, "not known to rope_type yarn"),
         ({"rope_parameters": {**YARN, "rope_theta": 1.0}}, "YaRN needs rope_theta"),
+        ({"rope_parameters": {"rope_theta": 1e4}, "rope_theta": 5e6}, "rope_theta has two values"),
         ({"partial_rotary_factor": 0.5}, "partial rotation"),
         ({"head_dim": 33}, "head_dim"),
         ({"head_dim": None}, "head_dim"),
