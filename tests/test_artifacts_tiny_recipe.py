@@ -18,8 +18,9 @@ from artifacts.checkpoint import SHIPPED
 from artifacts.checkpoints import conversations, tasks, world
 from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
 from artifacts.checkpoints.exam import CASES, make_exam
-from artifacts.checkpoints.making import read_words, write_words
+from artifacts.checkpoints.making import make, read_words, write_words
 from artifacts.checkpoints.muon import orthogonal
+from artifacts.checkpoints.progress import Progress
 from artifacts.checkpoints.skills import landing, rope_toggled, too_wide
 from artifacts.checkpoints.training import Recipe, State, train
 from artifacts.checkpoints.vocabulary import END, TURN_END, VOCABULARY
@@ -156,6 +157,32 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
     assert rest.losses == whole.losses
     for one, other in zip(rest.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "kept", [b"rubbish", b"", {"a": 1}, ..., None], ids=["rubbish", "empty", "another", "cut", "folder"]
+)
+def test_what_is_no_state_of_a_training_is_refused(tmp_path: Path, kept: object) -> None:
+    path = tmp_path / "state.pt"
+    if kept is None:
+        path.mkdir()
+    elif isinstance(kept, bytes):
+        path.write_bytes(kept)
+    elif isinstance(kept, dict):
+        torch.save(kept, path)
+    else:
+        State.begin(Recipe()).save(path)
+        path.write_bytes(path.read_bytes()[:100_000])
+    with pytest.raises(StageError, match=r"no state of a training(.|\n)*remove .*state\.pt"):
+        State.begin(Recipe()).load(path)
+
+
+@pytest.mark.parametrize("option", ["--work", "--place"])
+def test_a_folder_that_takes_no_files_is_refused_before_the_training(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    folders = {"--work": tmp_path / "work", "--place": tmp_path / "place", option: tmp_path / "file"}
+    with pytest.raises(StageError, match=f"file cannot be written(.|\\n)*set {option} to"):
+        make(folders["--place"], folders["--work"], Recipe(), Progress(None))
 
 
 def test_the_state_of_another_training_is_refused(tmp_path: Path) -> None:

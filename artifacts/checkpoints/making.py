@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from artifacts.checkpoints.conversations import PROCESSES
 from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.progress import Progress
 from artifacts.checkpoints.vocabulary import SETTINGS, write_tokenizer
-from artifacts.writing import Writing
+from artifacts.writing import Writing, cannot_write
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
@@ -46,11 +46,16 @@ def make(place: Path, work: Path, recipe: Recipe, progress: Progress) -> None:
         work: where the state of the training is kept until it is done; one that was stopped goes on from there.
         recipe: seed, steps and rates.
         progress: is told of steps, losses and scores.
+
+    Raises:
+        StageError: a folder cannot be written, or what is kept there is no state of this training.
     """
-    work.mkdir(parents=True, exist_ok=True)
+    for folder, option in ((work, "--work"), (place, "--place")):
+        _probe(folder, option)
+    state = _begin(work, recipe)
     write_words(work)
     with tempfile.TemporaryDirectory() as meeting, _peers(work, recipe, Path(meeting) / "meeting"):
-        state = _train(work, recipe, progress, 0, Path(meeting) / "meeting")
+        _train(work, state, progress, 0, Path(meeting) / "meeting")
     write_checkpoint(place, work, state, progress)
     (work / _STATE).unlink()
 
@@ -110,24 +115,45 @@ def _peers(work: Path, recipe: Recipe, meeting: Path) -> Iterator[None]:
             other.terminate()
 
 
-def _follow(work: Path, recipe: Recipe, rank: int, meeting: Path) -> None:
-    """Train beside the first process, and tell nobody."""
-    _train(work, recipe, Progress(None), rank, meeting)
+def _probe(folder: Path, option: str) -> None:
+    """Insist on a folder that takes files, before half an hour's work and not after it."""
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise cannot_write(folder, error, setting=option) from error
 
 
-def _train(work: Path, recipe: Recipe, progress: Progress, rank: int, meeting: Path) -> State:
-    """Train in one of the processes; the first keeps the state, scores it and tells of it."""
+def _begin(work: Path, recipe: Recipe) -> State:
+    """Give the state that is kept, or the untrained one."""
     import torch
-    from torch import distributed
 
-    from artifacts.checkpoints.training import State, train
+    from artifacts.checkpoints.training import State
 
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=PROCESSES)
     state, kept = State.begin(recipe), work / _STATE
     if kept.exists():
         state.load(kept)
+    return state
+
+
+def _follow(work: Path, recipe: Recipe, rank: int, meeting: Path) -> None:
+    """Train beside the first process, and tell nobody; the first one says that it was interrupted."""
+    with suppress(KeyboardInterrupt):
+        _train(work, _begin(work, recipe), Progress(None), rank, meeting)
+
+
+def _train(work: Path, state: State, progress: Progress, rank: int, meeting: Path) -> None:
+    """Train in one of the processes; the first keeps the state, scores it and tells of it."""
+    from torch import distributed
+
+    from artifacts.checkpoints.training import train
+
+    recipe, kept = state.recipe, work / _STATE
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=PROCESSES)
     # Nobody may write a newer state before all have read this one.
     distributed.barrier()
     tokenizer = read_words(work)
@@ -142,7 +168,6 @@ def _train(work: Path, recipe: Recipe, progress: Progress, rank: int, meeting: P
                 state.save(kept)
             progress.tell(done, state)
     distributed.destroy_process_group()
-    return state
 
 
 def _score(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:

@@ -22,7 +22,7 @@ from artifacts.checkpoints.architecture import CONFIG
 from artifacts.checkpoints.beginning import lay_out
 from artifacts.checkpoints.conversations import EARLY, LAST, LATE, Mix, batch
 from artifacts.checkpoints.muon import Muon
-from artifacts.errors import refuse
+from artifacts.errors import StageError, refuse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
@@ -114,9 +114,15 @@ class State:
         """Take up a kept state.
 
         Raises:
-            StageError: it is that of another recipe.
+            StageError: it is none, or that of another recipe.
         """
-        kept: dict[str, Any] = torch.load(path, weights_only=True)
+        try:
+            kept: dict[str, Any] = torch.load(path, weights_only=True)
+            missing = {"model", "optimizers", "losses", "scores", "seconds", "recipe"} - kept.keys()
+        except Exception as error:  # torch's readers raise what their formats' parsers do
+            raise _no_state(path, f"{type(error).__name__}: {str(error)[:200]}") from error
+        if missing:
+            raise _no_state(path, f"no {', '.join(sorted(missing))} in it")
         if kept["recipe"] != asdict(self.recipe):
             raise refuse(
                 f"{path} is the state of another training",
@@ -128,6 +134,11 @@ class State:
         for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.losses, self.scores, self.seconds = kept["losses"], kept["scores"], kept["seconds"]
+
+
+def _no_state(path: Path, found: str) -> StageError:
+    expected = "what a training keeps every hundred steps"
+    return refuse(f"{path} is no state of a training", expected=expected, found=found, remedy=f"remove {path}")
 
 
 def train(state: State, tokenizer: PreTrainedTokenizerFast) -> Iterator[int]:
