@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from validate.kinship import FORMS, Kinship
 from validate.layers import LastWord, LayerFindings, TensorFinding
 
 ROW = TensorFinding(
@@ -31,3 +32,4 @@ RIGHT = LayerFindings(
     first=None,
     last_word=(LastWord(ROW.subject, 10, 1e-6, 1, 1, 0, (1.0, 2.0), (1.0, 2.0)),),
 )
+KIN = tuple(Kinship(form.value, 100, 64, ()) for form in FORMS)

@@ -18,6 +18,7 @@ import pytest
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
 from tests.browser import CHROMIUM, DRIVER, open_browser
+from tests.layer_findings import KIN
 from tests.undrawn import leave_out_pictures
 from validate.certificate import Movement
 from validate.exam import Paper, Question, Sheet
@@ -115,6 +116,7 @@ def report(folder: Path, *, layers: LayerFindings | None) -> Report:
         plans=(PlanState("a-plan", ()),),
         folder=folder,
         layers=layers,
+        kinships=KIN,
     )
 
 

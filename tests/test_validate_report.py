@@ -10,7 +10,7 @@ from rich.console import Console
 
 from artifacts.config import ModelConfig
 from artifacts.random_model import preset_config
-from tests.layer_findings import RIGHT
+from tests.layer_findings import KIN, RIGHT
 from tests.numpy_session import CONFIG
 from validate.certificate import Movement
 from validate.findings import Check, Findings, Noise
@@ -40,6 +40,11 @@ def findings(number: int) -> Findings:
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
     """A report in which everything is right."""
+    return right_report(tmp_path)
+
+
+def right_report(folder: Path) -> Report:
+    """Give a report in which everything is right."""
     return Report(
         "tiny",
         "onnxruntime-1-cpu",
@@ -48,8 +53,10 @@ def report(tmp_path: Path) -> Report:
         tuple(findings(number) for number in range(len(RUNNERS))),
         {runner.name: "Hi [you]" for runner in RUNNERS},
         (PlanState("tensorrt_rtx-1.7.1-sm89", ()),),
-        tmp_path,
+        folder,
         RIGHT,
+        {},
+        KIN,
     )
 
 

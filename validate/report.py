@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from artifacts.errors import refuse
 from validate import greedy
 from validate.exam import Paper
 from validate.findings import Findings, Noise
+from validate.kinship import FORMS, Kinship
 from validate.layers import ENGINE, LayerFindings
 from validate.plans import PlanState
 from validate.prompt import Prompt
@@ -30,6 +31,7 @@ class Report:
         layers: what the comparison layer by layer found; nothing if it was not made.
         folder: the report's folder, `OUT/<model>/validate/<target>/`.
         left_out: runners that were not run, and why.
+        kinships: how the BF16 graphs stand to those that are judged.
         paper: the exam's questions and the text, which each runner's findings have the answers to.
         up_to_date: whether an earlier run had found all this already.
     """
@@ -44,6 +46,7 @@ class Report:
     folder: Path
     layers: LayerFindings | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    kinships: tuple[Kinship, ...] = ()
     paper: Paper = field(default_factory=Paper)
     up_to_date: bool = field(default=False, compare=False)
 
@@ -71,6 +74,9 @@ class Report:
         ]
         layers = ["layers were not compared"] if self.layers is None else self.layers.reasons
         reasons += [f"layer by layer: {reason}" for reason in layers]
+        related = {kinship.form for kinship in self.kinships}
+        reasons += [f"{form.value} was not held against its kin" for form in FORMS if form.value not in related]
+        reasons += [problem for kinship in self.kinships for problem in kinship.problems]
         return reasons + [problem for plan in self.plans for problem in plan.problems]
 
     @property
@@ -120,6 +126,7 @@ class Report:
             "left_out": dict(self.left_out),
             "paper": self.paper.to_json(),
             "runners": [found.to_json() for found in self.findings],
+            "kinships": [asdict(kinship) for kinship in self.kinships],
             "layers": None if self.layers is None else self.layers.to_json(),
             "plans": [{"target": plan.target, "problems": plan.problems} for plan in self.plans],
         }
@@ -144,6 +151,7 @@ class Report:
             folder,
             layers=None if raw["layers"] is None else LayerFindings.from_json(raw["layers"]),
             left_out=raw["left_out"],
+            kinships=tuple(Kinship(**{**one, "problems": tuple(one["problems"])}) for one in raw["kinships"]),
             paper=Paper.from_json(raw["paper"]),
             up_to_date=True,
         )

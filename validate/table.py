@@ -104,6 +104,8 @@ def _counts(found: Findings) -> tuple[str, str, str, str, str]:
 
 
 def _plans(report: Report, console: Console) -> None:
+    for kinship in report.kinships:
+        console.print(f"[bold red]NO[/] {kinship.form}" if kinship.problems else escape(kinship.words), soft_wrap=True)
     for plan in report.plans:
         state = "[bold red]NO[/]" if plan.problems else "built from these graphs"
         console.print(f"plan {escape(plan.target)}: {state}")

@@ -139,6 +139,7 @@ def _earlier(inputs: Inputs, place: Path, record: dict[str, Any], tools: dict[st
 
 def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Report:
     """Run every runner and put what they found together."""
+    from validate import kinship
     from validate.exam import paper
     from validate.layers.compare import Graphs, asked_parts
     from validate.plans import look
@@ -172,6 +173,7 @@ def _examine(inputs: Inputs, target: str, options: Options, work: Path) -> Repor
         inputs.folder.target("validate", target),
         layers,
         unwanted,
+        kinship.look(inputs.folder),
         asked,
     )
 
