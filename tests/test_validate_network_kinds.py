@@ -97,6 +97,15 @@ PRODUCTS = [
         for r in (0, 1)
         for e in (0, 1)
     ),
+    *(
+        case(
+            f"CumSum exclusive of what sums would swallow, reverse={r}",
+            node("CumSum", "x a", reverse=r, exclusive=1),
+            {"x": np.array([[1, 1e8, 1, 2], [np.inf, 1, 2, 3]], np.float32)},
+            a=np.array(1),
+        )
+        for r in (0, 1)
+    ),
     case("RMSNormalization", node("RMSNormalization", "x w", epsilon=1e-6, axis=-1), {"x": X}, "x", w=Y[0, 0]),
 ]
 INDEXING = [

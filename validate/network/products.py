@@ -114,9 +114,12 @@ def cumulative(layer: Layer) -> Operation:
     def accumulate(x: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
         axis = int(along)
         ordered = x.flip(axis) if reverse else x
-        sums = torch.cumsum(ordered, axis, dtype=x.dtype)
         if exclusive:
-            sums = sums - ordered
+            # Shifted before it is summed: taking each value off its own sum would round, and make NaN of infinities.
+            nothing = torch.zeros_like(ordered.narrow(axis, 0, min(1, ordered.shape[axis])))
+            kept = ordered.narrow(axis, 0, max(ordered.shape[axis] - 1, 0))
+            ordered = torch.cat([nothing, kept], axis)
+        sums = torch.cumsum(ordered, axis, dtype=x.dtype)
         return sums.flip(axis) if reverse else sums
 
     return accumulate
