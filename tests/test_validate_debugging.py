@@ -21,8 +21,8 @@ from artifacts.contract import Form
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord, Manifest
-from tests.layer_findings import RIGHT
-from tests.planted_faults import Editor, keys_swapped, nonpad_instead_of_mask, scale_left_to_the_importer
+from tests.layer_findings import KIN, RIGHT
+from tests.planted_faults import Editor, keys_swapped, nonpad_instead_of_mask, scale_left_to_the_importer, scores_off
 from validate.debugging import Piece, Request, debug
 from validate.debugging.__main__ import main
 from validate.debugging.comparison import Reading, conclusion
@@ -297,6 +297,31 @@ def test_where_one_graph_is_wired_otherwise_each_is_cut_at_its_own_borders(
     assert words in text
 
 
+def test_a_scale_that_the_report_saw_is_seen_in_its_folder_too(own: ModelFolder) -> None:
+    """0.3 % of a scale is less than BF16's last bit, and more than what many tokens leave in doubt."""
+    edit(own, scores_off, twin=False)
+    few, many = (
+        debug(own.root, Request(tensor="model.layers.1.self_attn.q_scaled", call=call))
+        for call in ("prefill of 10", "prefill of 301")
+    )
+    assert [reading.right for reading in few.readings] == [True, True, True]
+    assert [reading.right for reading in many.readings] == [True, True, False]
+    assert many.readings[2].slope == pytest.approx(0.997, abs=5e-4)
+    assert [line for _, line in commands(many.folder) if "--slope 0.001" in line]
+
+
+def test_a_graph_that_is_cut_off_and_data_that_is_gone_are_refused(own: ModelFolder) -> None:
+    path = own.graph(Form.MODEL, twin=True)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StageError, match=r"model_fp32\.onnx is no graph"):
+        debug(own.root, Request(layer=1))
+    path.write_bytes(whole)
+    (own.onnx / "model.onnx_data").write_bytes(b"")
+    with pytest.raises(StageError, match="ONNX Runtime cannot open"):
+        debug(own.root, Request(layer=1))
+
+
 def test_a_layer_of_which_one_graph_lacks_a_name_is_cut_without_it(own: ModelFolder) -> None:
     def rename(editor: Editor) -> None:
         editor.rename({"present.1.key": "cache.1.key"})
@@ -334,7 +359,7 @@ def test_debug_reduce_finds_a_planted_node(model: ModelFolder, graph: str) -> No
 
 def test_words_follow_from_who_differs() -> None:
     def reading(side: str, error: float) -> Reading:
-        return Reading(side, "x", error, 1.0)
+        return Reading(side, "x", error, 1.0, 1e-3)
 
     sides = ("ONNX Runtime: twin.onnx", f"{LABEL}: twin.onnx", f"{LABEL}: bf16.onnx")
     assert "NVIDIA" in conclusion([reading(sides[0], 0), reading(sides[1], 0.1), reading(sides[2], 0.1)])
@@ -364,7 +389,7 @@ def write_report(folder: ModelFolder, layers: LayerFindings, *problems: str) -> 
     check = Check("small positions: one call", 7, 100, 1e-6, 2e-6, 1e-4, problems)
     found = tuple(Findings(runner.name, runner.role.value, [check]) for runner in RUNNERS)
     rotates, digests = folder.config().uses_rope, folder.digests()
-    report = Report(folder.name, "a-target", rotates, Prompt((1, 2), None), found, {}, (), place, layers)
+    report = Report(folder.name, "a-target", rotates, Prompt((1, 2), None), found, {}, (), place, layers, {}, KIN)
     report.write(place / "report.json")
     graphs = {folder.relative(path): FileRecord.of(path, digests) for path in folder.onnx.glob("*.onnx")}
     Manifest("validate", {}, {}, graphs, {}, {}).write(place / "manifest.json")

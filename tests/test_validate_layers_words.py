@@ -57,6 +57,13 @@ def test_who_is_at_fault_is_said_too() -> None:
     assert "wrong in other calls (b)" in explain(known, {"ONNX Runtime": frozenset({"b"})}, CONFIG)[1]
 
 
+def test_a_parser_is_not_blamed_for_what_onnx_runtime_has_wrong() -> None:
+    known = case(Evidence(1.0, False), row=replace(WRONG, subject="ONNX Runtime: model_fp32"))
+    words = explain(known, {"TensorRT network, evaluated on the CPU: model_fp32": frozenset()}, CONFIG)[1]
+    assert "ONNX Runtime computes it otherwise" in words
+    assert "parser" not in words
+
+
 def test_a_block_that_was_not_computed_again_is_blamed_on_nobody() -> None:
     row = replace(WRONG, instrument="precision", scenario="")
     assert "recomputed" not in explain(case(None, row=row), {}, CONFIG)[1]

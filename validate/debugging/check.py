@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
     expected = read_outputs(given.load_outputs)
     found = network_outputs(given.graph, read_feeds(given.load_inputs))
-    wrong = compare(found, expected, given.tolerance, given.slope or given.tolerance)
+    wrong = compare(found, expected, given.tolerance, given.tolerance if given.slope is None else given.slope)
     return VERDICT_NO if wrong else DONE
 
 

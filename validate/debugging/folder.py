@@ -20,7 +20,7 @@ from artifacts.contract import Form
 from artifacts.layout import ModelFolder
 from artifacts.writing import cannot_write
 from runtime.session import Array
-from validate.debugging.comparison import Reading, read_all
+from validate.debugging.comparison import Reading, read_all, slope_limit
 from validate.debugging.cut import Cut, around_layer, around_tensor, producers, unlike
 from validate.debugging.graphs import load_graph
 from validate.debugging.readings import (
@@ -146,7 +146,8 @@ def _fill(
     change = change_by_scores(folder / "twin.onnx", feeds, query, cut.outputs[0]) if query in cut.inputs else None
     _write_values(folder, feeds, tensors, expected, sides)
     nodes = len(onnx.load(str(folder / "twin.onnx"), load_external_data=False).graph.node)
-    readings = read_all(expected, sides, change)
+    slope = slope_limit(int(call.real.sum()), whole_layer=request.layer is not None)
+    readings = read_all(expected, sides, slope, change)
     apart = unlike(cut, narrow)
     return Piece(folder, model, cut, apart, request, call, readings, nodes, is_raw, feeds, expected)
 

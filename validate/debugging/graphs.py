@@ -13,20 +13,25 @@ from artifacts.errors import refuse
 from artifacts.layout import ModelFolder
 from validate.debugging.cut import needed
 from validate.layers.raw_names import raw_names
+from validate.layers.subject import open_bytes
 
 
 def load_graph(folder: ModelFolder, form: Form, *, twin: bool) -> onnx.ModelProto:
     """Load a graph, its external data left alone; a raw export gets the names that the fused graphs have.
 
     Raises:
-        StageError: it is not there.
+        StageError: it is not there, or is no graph.
     """
     path = folder.graph(form, twin=twin)
     if not path.is_file():
         raise refuse(
             f"{path} is missing", expected="a model with export and surgery done", remedy=folder.command("surgery")
         )
-    model = onnx.load(str(path), load_external_data=False)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's own
+        remedy = folder.command("surgery")
+        raise refuse(f"{path} is no graph", expected="an ONNX file", found=str(error), remedy=remedy) from error
     if form is Form.EXPORT:
         renamed = {own: name for name, own in raw_names(model, folder.config()).items()}
         rename(model.graph, renamed)
@@ -58,10 +63,9 @@ def part_of(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
 
 
 def open_in_memory(model: onnx.ModelProto, data_folder: Path) -> Any:
-    """Open a graph in ONNX Runtime that was never written; its external data lies in the folder that is given."""
-    import onnxruntime
+    """Open a graph in ONNX Runtime that was never written; its external data lies in the folder that is given.
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors only: a warning for every constant that is folded helps nobody
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    Raises:
+        StageError: it cannot be opened, as where its data is not whole.
+    """
+    return open_bytes(model.SerializeToString(), data_folder / "a part of a graph")

@@ -13,7 +13,7 @@ from artifacts.backend import Backend
 from artifacts.contract import Form
 from artifacts.versions import versions
 from runtime.session import Array
-from validate.debugging.comparison import BF16_SLOPE, BF16_TOLERANCE, TOLERANCE, Reading, conclusion
+from validate.debugging.comparison import BF16_TOLERANCE, TOLERANCE, Reading, conclusion
 from validate.debugging.folder import Piece
 
 TEMPLATE = Path(__file__).with_name("readme.md.jinja")
@@ -58,7 +58,7 @@ def _facts(piece: Piece) -> dict[str, object]:
         "versions": ", ".join([f"this project's version {__version__}", *installed]),
         "tolerance": TOLERANCE,
         "bf16_tolerance": BF16_TOLERANCE,
-        "bf16_slope": BF16_SLOPE,
+        "bf16_slope": max(reading.limit for reading in piece.readings if reading.bf16),
     }
 
 
@@ -90,7 +90,7 @@ def _right(readings: tuple[Reading, ...]) -> dict[str, bool]:
     }
     whole = {f"{name}_all": all(r.right for r in readings if r.side == side) for name, side in sides.items()}
     found |= whole | {"reduce": whole["twin_all"]}
-    return found | {"slope": all(abs(r.slope - 1) <= BF16_SLOPE for r in readings if r.bf16)}
+    return found | {"slope": all(abs(r.slope - 1) <= r.limit for r in readings if r.bf16)}
 
 
 def tolerances(expected: Mapping[str, Array], part: float) -> str:

@@ -72,7 +72,8 @@ def _check_graphs(folder: ModelFolder, place: Path) -> None:
     """Insist that a report is of the graphs that lie there now; plans may have changed."""
     remedy, digests = folder.command("validate"), folder.digests()
     manifest = Manifest.read(place / "manifest.json", made_by=remedy)
-    graphs = {name for name in manifest.inputs if (folder.root / name).parent == folder.onnx}
+    kinds = (".onnx", ".onnx_data")
+    graphs = {name for name in manifest.inputs if (folder.root / name).parent == folder.onnx and name.endswith(kinds)}
     changed = [name for name in manifest.changed_inputs(folder.root, digests) if name in graphs]
     if changed or not graphs:
         raise refuse(

@@ -22,7 +22,8 @@ class TensorFinding:
         kind: what it is in its layer: `self_attn.q_rotary`, `present.key`, `layer`, `logits`, …
         order: its place in graph order, the same for every subject.
         subject: what was judged, such as `TensorRT network, evaluated on the CPU: model_fp32`.
-        scenario: the call in which it was worst; empty where it cannot be compared in any, such as a missing tensor.
+        scenario: the call that speaks loudest for the measure that decided; empty where it cannot be compared in any,
+            such as a missing tensor.
         elements: values compared, over all calls.
         error: largest difference as a part of the largest magnitude that was expected.
         magnitude: that largest magnitude.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from validate.layers.anatomy import Part
 from validate.layers.comparison import Tally
@@ -46,7 +46,7 @@ def _row(
         order=order,
         instrument=instrument,
         subject=subject,
-        scenario=max(measures, key=lambda name: measures[name].widest) if broken is None else broken,
+        scenario=_worst(measures, found.measure) if broken is None else broken,
         elements=whole.elements,
         error=whole.widest,
         magnitude=whole.magnitude,
@@ -58,6 +58,18 @@ def _row(
         limit=found.limit,
         problem=_problem(part, whole, found),
     )
+
+
+def _worst(measures: Mapping[str, Measure], measure: str) -> str:
+    """Name the call that speaks loudest for what decided: sums over many tokens, or the largest single value."""
+    loudness: Mapping[str, Callable[[Measure], float]] = {
+        "error": lambda found: found.widest,
+        "spread": lambda found: found.loudest,
+        "slope": lambda found: abs(found.product),
+        "bias": lambda found: abs(found.total),
+        "rows": lambda found: found.moved - found.explained,
+    }
+    return max(measures, key=lambda name: loudness[measure](measures[name]))
 
 
 def _problem(part: Part, whole: Measure, found: Judgement) -> str:

@@ -22,6 +22,8 @@ from validate.network.arrays import to_tensor
 if TYPE_CHECKING:
     import torch
 
+RUNTIME = "ONNX Runtime"
+"""What its subjects are called."""
 GROUP_BYTES = 1 << 31
 """Tensors that ONNX Runtime gives at once, by a rough count of bytes; it runs again for the next ones."""
 
@@ -69,7 +71,7 @@ class OnnxRuntimeSubject:
 
     def __init__(self, graph: Path, wanted: Collection[str], called: Mapping[str, str] | None = None) -> None:
         """Name a graph, what will be asked for, and what that is called in it."""
-        self.label = f"ONNX Runtime: {graph.stem}"
+        self.label = f"{RUNTIME}: {graph.stem}"
         self._graph, self._wanted, self._called = graph, wanted, called or {}
 
     @property
@@ -97,7 +99,7 @@ class OnnxRuntimeSubject:
         self._names = {back.get(name, name) for name in made}
         asked = {self._called.get(name, name) for name in self._wanted} & made
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(asked - own))
-        self._session = _open(model.SerializeToString(), self._graph)
+        self._session = open_bytes(model.SerializeToString(), self._graph)
         return self
 
     def __exit__(
@@ -118,12 +120,17 @@ class OnnxRuntimeSubject:
     @contextmanager
     def unmarked(self) -> Iterator[Run]:
         """Run the graph as it is, in a session of its own; the marked one should be closed, for the memory's sake."""
-        session = _open(self._graph.read_bytes(), self._graph)
+        session = open_bytes(self._graph.read_bytes(), self._graph)
         own = [value.name for value in session.get_outputs()]
         yield lambda feeds: dict(zip(own, session.run(own, dict(feeds)), strict=True))
 
 
-def _open(model: bytes, graph: Path) -> Any:
+def open_bytes(model: bytes, graph: Path) -> Any:
+    """Open a graph in ONNX Runtime that is given as bytes; `graph` is what it is called, beside its data files.
+
+    Raises:
+        StageError: it cannot be opened.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
