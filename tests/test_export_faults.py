@@ -295,6 +295,7 @@ def test_a_companion_that_is_no_file_is_refused_and_not_left_out(source: Path, t
     ]
 
 
+@pytest.mark.usefixtures("_stand_ins")
 def test_a_tokenizer_that_lies_there_and_is_not_the_checkpoints_is_not_up_to_date(source: Path, tmp_path: Path) -> None:
     made = export(source, tmp_path / "out")
     assert export(source, tmp_path / "out").was_current
@@ -304,6 +305,7 @@ def test_a_tokenizer_that_lies_there_and_is_not_the_checkpoints_is_not_up_to_dat
     assert not stranger.exists()
 
 
+@pytest.mark.usefixtures("_stand_ins")
 def test_a_manifest_that_names_no_checkpoint_is_refused(source: Path, tmp_path: Path) -> None:
     made = export(source, tmp_path / "out")
     path = made.folder.onnx / "export.manifest.json"
