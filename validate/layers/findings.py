@@ -29,7 +29,7 @@ class TensorFinding:
         magnitude: that largest magnitude.
         slope: least squares factor between what came out and what was expected; 1 is right. For an attention under
             `precision` it is the factor of its scores.
-        bias: mean difference beyond the slope, as a part of the expected root mean square.
+        bias: mean difference, as a part of the expected root mean square.
         spread: root mean square of the difference, as a part of the expected root mean square; of the worst call.
         rows: standard deviation of the slopes of single tokens, beyond what independent noise explains.
         measure: which of the numbers decided (`error`, `slope`, `bias`, `spread`, `rows`), or the nearest to its limit.
