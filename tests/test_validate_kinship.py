@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
 from tests.hand_model import write_hand_model
@@ -51,6 +52,13 @@ def test_graphs_as_surgery_makes_them_are_kin(hand: ModelFolder) -> None:
     assert all(kinship.nodes > 50 and kinship.rows and not kinship.problems for kinship in found), found
 
 
+def test_graphs_that_rotate_in_fp32_are_kin_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with YaRN's attention factor."""
+    monkeypatch.setattr(ModelConfig, "rotates_in_fp32", property(lambda config: True))
+    found = look(write_hand_model(tmp_path / "hand"))
+    assert all(kinship.rows and not kinship.problems for kinship in found), found
+
+
 def another_weight(edit: Editor) -> None:
     """Begin one weight a row later in the data file."""
     weight = next(tensor for tensor in edit.graph.initializer if tensor.name == "model.layers.1.mlp.down_proj.weight")
@@ -73,7 +81,7 @@ def tables_that_end(edit: Editor) -> None:
     [
         (Form.MODEL_LINEAR, down_projection, "model.layers.1.mlp.down_proj (Mul) is not made as in model.onnx"),
         (Form.MODEL_ALL, scores_off, "model.layers.1.self_attn/Mul (Mul) is not made as in model.onnx"),
-        (Form.MODEL_LINEAR, rope_missing, "model.layers.2.self_attn.q_rotary rotates in one of it and its twin only"),
+        (Form.MODEL_LINEAR, rope_missing, "q_rotary/RotaryEmbedding rotates in one of it and its twin only"),
         (Form.MODEL_LINEAR, mask_shifted(1), "LessOrEqual (LessOrEqual) is not made as in model_linear_fp32.onnx"),
         (Form.MODEL_ALL, causal_instead_of_mask, "(Attention) is not made as in model.onnx"),
         (Form.MODEL_LINEAR, another_weight, "model.layers.1.mlp.down_proj.weight is not the weight of that name"),

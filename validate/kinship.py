@@ -71,7 +71,7 @@ def look(folder: ModelFolder) -> tuple[Kinship, ...]:
 
 
 class _Graph:
-    """A graph's nodes by their first output, and its weights, which stay where they lie."""
+    """A graph's nodes by their first output, its weights, which stay where they lie, and the tables of what rotates."""
 
     def __init__(self, path: Path) -> None:
         graph = onnx.load(str(path), load_external_data=False).graph
@@ -80,12 +80,9 @@ class _Graph:
         self.weights: Mapping[str, bytes] = {
             tensor.name: tensor.SerializeToString(deterministic=True) for tensor in graph.initializer
         }
+        # By the node's own name: where the BF16 graph rotates in FP32, the result is another tensor than the twin's.
+        self.rotates = {node.name: tuple(node.input[1:3]) for node in graph.node if node.op_type == "RotaryEmbedding"}
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-
-    @property
-    def rotates(self) -> dict[str, tuple[str, ...]]:
-        """The tables of every node that rotates, by its output."""
-        return {name: node[2][1:3] for name, node in self.nodes.items() if node[0] == "RotaryEmbedding"}
 
     def values(self, name: str) -> Array:
         """Read a weight."""
