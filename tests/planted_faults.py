@@ -273,6 +273,24 @@ def scores_off(edit: Editor) -> None:
     node.input[1] = edit.constant("fault.scale", edit.config.scale * 0.997, np.float32)
 
 
+def not_a_number(edit: Editor) -> None:
+    """Let layer 1's down projection give NaN."""
+    edit.after("model.layers.1.mlp.down_proj", "Mul", edit.constant("fault.nan", np.nan))
+
+
+def output_renamed(edit: Editor) -> None:
+    """Call layer 1's keys something else."""
+    name, other = edit.name("present.1.key"), edit.name("present.1.key").replace("present", "cache")
+    edit.rename({name: other})
+    next(value for value in edit.graph.output if value.name == name).name = other
+
+
+def output_dropped(edit: Editor) -> None:
+    """Keep layer 1's keys inside."""
+    name = edit.name("present.1.key")
+    edit.graph.output.remove(next(value for value in edit.graph.output if value.name == name))
+
+
 def positions_in_bf16(edit: Editor) -> None:
     """Round positions to BF16, which holds no odd integer above 256."""
     node = edit.maker("model.layers.0.self_attn.q_rotary")

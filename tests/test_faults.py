@@ -21,7 +21,7 @@ from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX
 from surgery.tables import rotary_tables
 from tests.hand_model import write_hand_model
-from tests.planted_faults import FAULTS, Editor, Fault, plant, scores_off
+from tests.planted_faults import FAULTS, TRAINED, Editor, Fault, moved, plant, scores_off
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import BRIEF, Graphs, judge_graphs, run_reference
@@ -65,8 +65,8 @@ class Bookkeeping:
     def row(self) -> str:
         """The fault's row in docs/faults.md."""
         said = ", ".join(filter(None, (self.words and f"…{self.words}…", self.reason)))
-        where = f"`{self.where}`" if self.where else "none"
-        return f"| {self.name} | {self.place} | bookkeeping | {where} | not planted | {said} |"
+        where, trained = (f"`{name}`" if name else "none" for name in (self.where, moved(self.where or "", TRAINED)))
+        return f"| {self.name} | {self.place} | bookkeeping | {where} | {trained} | {said} |"
 
     def check(self, found: LayerFindings) -> None:
         """Insist that the comparison said no, named the place, and said what the page quotes."""

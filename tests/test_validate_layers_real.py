@@ -19,7 +19,20 @@ from artifacts.layout import ModelFolder
 from artifacts.names import ROTARY_COS, ROTARY_SIN
 from artifacts.twin import SUFFIX
 from surgery.tables import rotary_tables
-from tests.planted_faults import EVERYWHERE, FAULTS, INVISIBLE, TRAINED, Fault, moved, plant
+from tests.planted_faults import (
+    EVERYWHERE,
+    FAULTS,
+    INVISIBLE,
+    TRAINED,
+    Edit,
+    Editor,
+    Fault,
+    moved,
+    not_a_number,
+    output_dropped,
+    output_renamed,
+    plant,
+)
 from validate.layers.anatomy import parts
 from validate.layers.calls import Row, calls
 from validate.layers.compare import Graphs, judge_graphs, run_reference
@@ -93,6 +106,54 @@ def test_a_fault_in_a_trained_model_is_seen_and_its_place_named(real: Real, faul
 def moved_words(says: str) -> str:
     """Give what the explanation must say of the layers that are meant."""
     return moved(says, TRAINED).replace("layer 2", f"layer {TRAINED[2]}")
+
+
+def edited(real: Real, path: Path, edit: Edit, name: str) -> Path:
+    """Write a graph with an edit beside the others."""
+    model = onnx.load(str(path), load_external_data=False)
+    edit(Editor(model, real.comparison.config, TRAINED))
+    place = path.with_name(f"{name}_{path.name}")
+    place.write_bytes(model.SerializeToString())
+    return place
+
+
+def test_nan_on_both_sides_is_a_no(real: Real, tmp_path: Path) -> None:
+    right = Graphs.of(real.folder)
+    raw, twin = (edited(real, path, not_a_number, tmp_path.name) for path in (right.raw_twin, right.twin))
+    comparison = replace(real.comparison, reference=Record(tmp_path / "reference"))
+    run_reference(comparison, raw)
+    found = judge_graphs(comparison, replace(right, raw_twin=raw, twin=twin), Record(tmp_path / "network"))
+    assert found.first is not None
+    assert (found.first.name, found.first.pattern) == ("model.layers.3.mlp.down_proj", "bookkeeping")
+
+
+@pytest.mark.parametrize(
+    ("edit", "first", "reason"),
+    [
+        (output_renamed, "present.3.key", "output cache.3.key is not of the contract"),
+        (output_dropped, None, "output present.3.key is missing"),
+    ],
+)
+def test_an_output_that_is_not_there_is_a_no(
+    real: Real, tmp_path: Path, edit: Edit, first: str | None, reason: str
+) -> None:
+    right = Graphs.of(real.folder)
+    graphs = replace(right, twin=edited(real, right.twin, edit, tmp_path.name))
+    found = judge_graphs(real.comparison, graphs, Record(tmp_path))
+    assert (found.first and found.first.name) == first
+    assert any(reason in one for one in found.reasons)
+
+
+def test_zero_prompts_and_a_reference_of_another_length_are_a_no(real: Real, tmp_path: Path) -> None:
+    nothing = judge_graphs(replace(real.comparison, calls=()), Graphs.of(real.folder), Record(tmp_path / "nothing"))
+    assert any("nothing was compared" in reason for reason in nothing.reasons)
+    shorter = calls(real.comparison.config, (Row("one row", ((269,),), ("prefill of 270",)),))
+    other = replace(real.comparison, calls=shorter, reference=Record(tmp_path / "reference"))
+    run_reference(other, real.folder.graph(Form.EXPORT, twin=True))
+    asked = replace(other, calls=real.comparison.calls[:1])
+    found = judge_graphs(asked, Graphs.of(real.folder), Record(tmp_path / "network"))
+    assert found.first is not None
+    assert found.first.name == "model.embed_tokens"
 
 
 def test_every_fault_is_planted_but_those_that_cannot_show() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
@@ -14,7 +13,7 @@ from artifacts.contract import Form
 from artifacts.errors import StageError
 from artifacts.layout import ModelFolder
 from artifacts.manifest import FileRecord
-from tests.planted_faults import Editor, mask_shifted, scores_off
+from tests.planted_faults import Editor, mask_shifted, not_a_number, output_dropped, output_renamed, scores_off
 from validate.__main__ import main
 from validate.findings import Check, Findings
 from validate.greedy import Continuation
@@ -90,27 +89,13 @@ def test_a_fault_makes_the_command_exit_with_1_and_name_its_place(
     assert report.layers.first.name == place
 
 
-def not_a_number(editor: Editor) -> None:
-    editor.after("model.layers.1.mlp.down_proj", "Mul", editor.constant("fault.nan", np.nan))
-
-
-def renamed(editor: Editor) -> None:
-    editor.rename({"present.1.key": "cache.1.key"})
-    next(value for value in editor.graph.output if value.name == "present.1.key").name = "cache.1.key"
-
-
-def dropped(editor: Editor) -> None:
-    outputs = editor.graph.output
-    outputs.remove(next(value for value in outputs if value.name == "present.1.key"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "forms", "said"),
     [
         (not_a_number, (Form.MODEL, Form.EXPORT), "first wrong tensor: model.layers.1.mlp.down_proj"),
-        (renamed, (Form.MODEL,), "output cache.1.key is not of the contract"),
-        (dropped, (Form.MODEL,), "output present.1.key is missing"),
+        (output_renamed, (Form.MODEL,), "output cache.1.key is not of the contract"),
+        (output_dropped, (Form.MODEL,), "output present.1.key is missing"),
     ],
 )
 def test_a_fault_of_bookkeeping_makes_the_command_exit_with_1(
