@@ -27,6 +27,7 @@ from tests.small_model import write_plan, write_small_model
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     with started(tmp_path, SMOLLM3_API_KEY="secret") as (process, url):
         try:
