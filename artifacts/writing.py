@@ -46,9 +46,7 @@ class Writing:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             sweep(self.folder, alone=self._lock >= 0)
-            probe = self.folder / f"{_PREFIX}.{os.getpid()}.probe"
-            probe.touch()
-            probe.unlink()
+            probe(self.folder)
         except OSError as error:
             self._give_lock()
             self._remove_new()
@@ -126,6 +124,17 @@ class Writing:
                 found=problem.strerror or str(problem),
                 remedy=f"move {self.folder / name} away, then run it again",
             ) from problem
+
+
+def probe(folder: Path) -> None:
+    """Write a file into a folder and remove it.
+
+    Raises:
+        OSError: the folder takes none.
+    """
+    path = folder / f"{_PREFIX}.{os.getpid()}.probe"
+    path.touch()
+    path.unlink()
 
 
 def sweep(folder: Path, *, alone: bool) -> None:

@@ -89,7 +89,7 @@ def build_engine(
     from polygraphy.exception import PolygraphyException
     from polygraphy.logger import G_LOGGER
 
-    cache = _timing_cache(target, options)
+    cache = timing_cache(target, options)
     known = {"load_timing_cache": str(cache)} if cache is not None and cache.exists() else {}
     settings = {"profiles": _profiles(shapes), "progress_monitor": monitor, **_settings(trt, options), **known}
     with G_LOGGER.verbosity(_SILENT):
@@ -100,7 +100,7 @@ def build_engine(
             return None
 
 
-def _timing_cache(target: Target, options: BuildOptions) -> Path | None:
+def timing_cache(target: Target, options: BuildOptions) -> Path | None:
     """Give the file of timings; TensorRT-RTX times nothing while it builds, so it gets none to write over."""
     return None if target.backend is Backend.RTX else options.timing_cache_file
 

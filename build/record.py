@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from artifacts.backend import Backend
+from build.engine import timing_cache
 from build.graph import SourceGraph
 from build.log import Figures
 from build.options import BuildOptions
@@ -14,6 +14,7 @@ from build.target import Target
 
 def options_record(options: BuildOptions, target: Target, planning: Planning) -> dict[str, Any]:
     """Give the options as they were decided, as JSON values; `--verbose` is none of them, for it changes nothing."""
+    cache = timing_cache(target, options)
     return {
         "backend": target.backend.value,
         "compute_capabilities": list(target.capabilities),
@@ -25,7 +26,7 @@ def options_record(options: BuildOptions, target: Target, planning: Planning) ->
         "profiles": _profiles(planning),
         "memory_pools": dict(options.memory_pools),
         "builder_optimization_level": options.builder_optimization_level,
-        "timing_cache": _timing_cache(options, target),
+        "timing_cache": None if cache is None else str(cache),
         "profiling_verbosity": options.profiling_verbosity,
         "version_compatible": options.version_compatible,
         "hardware_compatibility_level": options.hardware_compatibility_level,
@@ -53,12 +54,6 @@ def facts(target: Target, planning: Planning, graph: SourceGraph, figures: Figur
         "scratch_memory": figures.scratch,
         "allocator_peak": figures.allocator_peak,
     }
-
-
-def _timing_cache(options: BuildOptions, target: Target) -> str | None:
-    """Give the file, where it is looked at (see `build.engine`)."""
-    cache = options.timing_cache_file
-    return None if cache is None or target.backend is Backend.RTX else str(cache)
 
 
 def _profiles(planning: Planning) -> list[dict[str, object]]:

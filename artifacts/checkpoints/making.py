@@ -23,7 +23,7 @@ from artifacts.checkpoints.conversations import PROCESSES
 from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.progress import Progress
 from artifacts.checkpoints.vocabulary import SETTINGS, write_tokenizer
-from artifacts.writing import Writing, cannot_write
+from artifacts.writing import Writing, cannot_write, probe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
@@ -117,11 +117,9 @@ def _peers(work: Path, recipe: Recipe, meeting: Path) -> Iterator[None]:
 
 def _probe(folder: Path, option: str) -> None:
     """Insist on a folder that takes files, before half an hour's work and not after it."""
-    probe = folder / f".probe.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        probe(folder)
     except OSError as error:
         raise cannot_write(folder, error, setting=option) from error
 
