@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,16 +18,21 @@ _BLOCK = 1 << 22
 
 
 class HashingFile:
-    """A binary file that hashes what is written to it, so that a large file need not be read again."""
+    """A binary file that hashes what is written to it, so that a large file need not be read again.
+
+    A second thread hashes a block while it is written.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._sha256 = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes to the file and to its digest."""
+        hashed = self._hasher.submit(self._sha256.update, data)
         self._file.write(data)
-        self._sha256.update(data)
+        hashed.result()
 
     def hexdigest(self) -> str:
         """Give the sha256 of all that was written."""

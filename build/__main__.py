@@ -100,7 +100,10 @@ def main(arguments: Sequence[str]) -> int:
     from build.plan import build_plan
     from build.report import table
 
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.profile and given.profile not in given.shapes:
+        parser.error(f"--profile {given.profile} is followed by no shapes; name it before them")
     plan = build_plan(ModelFolder(given.folder), _options(given))
     if not plan.fresh:
         stderr().print(f"up to date: {plan.directory}")

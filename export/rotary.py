@@ -17,12 +17,12 @@ from artifacts.config import ModelConfig
 from artifacts.digest import HashingFile
 from artifacts.errors import refuse
 from artifacts.names import ROTARY_COS, ROTARY_SIN
+from artifacts.twin import SUFFIX
 
 if TYPE_CHECKING:
     import torch
     from transformers import SmolLM3ForCausalLM
 
-FP32_SUFFIX = ".fp32"
 ALIGNMENT = 4096
 TOLERANCE_PER_RADIAN = 4e-7
 """Relative error of an angle that FP32 may have made: measured 1.8e-7 (theta 5e6, head_dim 128) and 2.4e-7 (YaRN)."""
@@ -48,7 +48,7 @@ def write(path: Path, model: SmolLM3ForCausalLM, config: ModelConfig) -> tuple[s
             padding = -position % ALIGNMENT
             hashing.write(bytes(padding))
             hashing.write(data)
-            kind = "float32" if name.endswith(FP32_SUFFIX) else "bfloat16"
+            kind = "float32" if name.endswith(SUFFIX) else "bfloat16"
             tensors[name] = {"dtype": kind, "offset": position + padding, "length": data.nbytes}
             position += padding + data.nbytes
         file.flush()
@@ -119,7 +119,7 @@ def _typed(cos: torch.Tensor, sin: torch.Tensor) -> dict[str, torch.Tensor]:
 
     exact = {ROTARY_COS: cos, ROTARY_SIN: sin}
     rounded = {name: table.to(torch.bfloat16) for name, table in exact.items()}
-    return {**rounded, **{f"{name}{FP32_SUFFIX}": table for name, table in exact.items()}}
+    return {**rounded, **{f"{name}{SUFFIX}": table for name, table in exact.items()}}
 
 
 def _bytes_type() -> torch.dtype:

@@ -8,7 +8,7 @@ import pytest
 from artifacts.config import ModelConfig
 from artifacts.contract import Form, signature
 from artifacts.errors import StageError
-from build.__main__ import _options, _parser
+from build.__main__ import _options, _parser, main
 from build.graph import SourceGraph
 from build.options import BuildOptions, parse_pools
 from build.planning import Planning
@@ -92,6 +92,13 @@ def test_capabilities_may_be_parted_by_commas() -> None:
 def test_two_command_lines_share_no_shapes() -> None:
     _parser().parse_args(["m", "--maxShapes", "input_ids:1x2"])
     assert not _options(_parser().parse_args(["m"])).shapes
+
+
+def test_a_profile_without_shapes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["m", "--minShapes", "input_ids:1x1", "--profile", "1"])
+    assert stop.value.code == 2
+    assert "--profile 1 is followed by no shapes" in capsys.readouterr().err
 
 
 def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
