@@ -1,5 +1,7 @@
 """Measures see a scale under noise, are not led by one large value, and call what cannot be measured by its name."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from artifacts import names
 from runtime.session import Array
 from validate.layers.anatomy import Part
 from validate.layers.limits import STRUCTURE, judge_precision, judge_structure, spelled
-from validate.layers.measures import Measure, Scores, combined, measure
+from validate.layers.measures import Measure, Scores, combined, measure, steady
 from validate.layers.record import rounded
 
 RANDOM = np.random.default_rng(3)
@@ -53,6 +55,35 @@ def test_rows_that_move_together_are_seen(right: Array) -> None:
     assert judgement.measure == "rows"
     assert judgement.wrong
     assert not judge_precision(NORM, measure(rounded(right), right)).wrong
+
+
+def normalized(inputs: Array, *, mean: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Give a norm's result, rounded to BF16, and what is right; `mean` is what becomes of the mean square."""
+    square = np.square(inputs).mean(axis=1, keepdims=True)
+    return rounded(inputs / np.sqrt(mean(square))), inputs / np.sqrt(square)
+
+
+def test_tokens_that_right_rounding_moves_together_are_left_out(right: Array) -> None:
+    """A factor of 2 ± 0.2 % gives every value its own digits back; BF16 statistics are seen in the other tokens."""
+    factors = np.where(np.arange(200) < 150, RANDOM.uniform(1.996, 2.004, 200), RANDOM.uniform(1.1, 1.9, 200))
+    inputs = rounded((right / (np.sqrt(np.square(right).mean(1)) * factors)[:, None]).astype(np.float32))
+    among = steady(inputs, 0.0)
+    assert 0.2 < among.mean() < 0.3
+    exact, wanted = normalized(inputs, mean=lambda square: square)
+    assert judge_precision(NORM, measure(exact, wanted)).measure == "rows"
+    assert judge_precision(NORM, measure(exact, wanted)).wrong
+    assert not judge_precision(NORM, measure(exact, wanted, among)).wrong
+    coarse, _ = normalized(inputs, mean=rounded)
+    judgement = judge_precision(NORM, measure(coarse, wanted, among))
+    assert judgement.measure == "rows"
+    assert judgement.wrong
+
+
+@pytest.mark.parametrize(
+    ("factor", "steadily"), [(1.0, False), (2.0, False), (0.2503, False), (1.02, True), (3.9, True)]
+)
+def test_a_factor_near_a_power_of_two_is_not_steady(factor: float, steadily: bool) -> None:
+    assert steady(np.full((1, 4), 1 / factor), 0.0).tolist() == [steadily]
 
 
 def test_truncation_instead_of_rounding_is_seen(right: Array) -> None:

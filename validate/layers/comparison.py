@@ -14,8 +14,8 @@ from artifacts.contract import KINDS, LOGITS, present_name
 from runtime.session import Array
 from validate.layers.anatomy import ATTENTION, OTHER, Part
 from validate.layers.calls import Call
-from validate.layers.limits import CARRIED, STRUCTURE
-from validate.layers.measures import Measure, Scores, measure
+from validate.layers.limits import CARRIED, NORMS, STRUCTURE
+from validate.layers.measures import Measure, Scores, measure, steady
 from validate.layers.record import Record
 from validate.layers.rows import rows
 from validate.layers.subject import NetworkSubject, Subject
@@ -165,10 +165,12 @@ class Comparison:
         return {**{name: call.feeds[name] for name in needed if name in call.feeds}, **past, **inputs}
 
     def _block(self, twin: NetworkSubject, network: Record, part: Part, call: Call, tally: Tally) -> None:
-        actual, expected = self.block(twin, network, part, call)
-        tally.add(part.name, call, self.compare(part, call, actual, expected))
+        feeds = self._feeds(twin, network, part, call)
+        actual, expected = network.read(call, part.name), twin.between(feeds, [part.name])[part.name]
+        inputs = feeds[part.feeds[0]] if part.kind in NORMS else None
+        tally.add(part.name, call, self.compare(part, call, actual, expected, inputs))
         if part.kind == ATTENTION:
-            change = self._change(twin, part, self._feeds(twin, network, part, call))
+            change = self._change(twin, part, feeds)
             sides = [side.values for array in (actual, expected, change) if (side := rows(part, call, array))]
             if len(sides) == 3:
                 sums = Scores.of(*sides)
@@ -184,12 +186,14 @@ class Comparison:
         found: Array = (up - down) / np.float32(2 * STEP)
         return found
 
-    def compare(self, part: Part, call: Call, actual: Array, expected: Array) -> Measure:
-        """Measure the real tokens of one tensor of one call."""
+    def compare(self, part: Part, call: Call, actual: Array, expected: Array, inputs: Array | None = None) -> Measure:
+        """Measure the real tokens of one tensor of one call; `inputs` are what a norm was given, if it is one."""
         found, wanted = rows(part, call, actual, like=expected), rows(part, call, expected, like=actual)
         if found is None or wanted is None:
             return Measure(problem=f"has shape {actual.shape}, expected {expected.shape}")
-        return measure(found.values, wanted.values)
+        given = None if inputs is None else rows(part, call, inputs, like=expected)
+        among = None if given is None else steady(given.values, self.config.rms_norm_eps)
+        return measure(found.values, wanted.values, among)
 
     @property
     def by_name(self) -> Mapping[str, Part]:
