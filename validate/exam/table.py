@@ -19,22 +19,20 @@ def show_exam(paper: Paper, findings: Sequence[Findings], console: Console) -> N
     if paper.questions:
         console.print(_skills(paper, findings))
         console.print(_turns(paper, findings))
-    elif paper.text:
+    if paper.text:
         console.print(_perplexity(paper, findings))
 
 
 def _skills(paper: Paper, findings: Sequence[Findings]) -> Table:
     title = "Exam: right answers, decoded greedily from each runner's own cache"
-    table = Table("runner", *map(escape, paper.skills), "perplexity", title=title)
+    headings = (escape(skill).replace(", ", ",\n") for skill in paper.skills)
+    table = Table("runner", *headings, title=title)
     for found in findings:
         if found.sheet is not None:
             scores = [
                 f"{right}/{asked}" for right, asked in (found.sheet.right(paper, skill) for skill in paper.skills)
             ]
-            table.add_row(found.runner, *scores, spelled(found))
-    table.caption = (
-        f"perplexity of {escape(paper.source)}, {len(paper.text):,} tokens; blank where only last logits come out"
-    )
+            table.add_row(found.runner, *scores)
     return table
 
 
@@ -42,7 +40,8 @@ def _perplexity(paper: Paper, findings: Sequence[Findings]) -> Table:
     table = Table("runner", "perplexity", title=f"Perplexity of {escape(paper.source)}, {len(paper.text):,} tokens")
     for found in findings:
         if found.sheet is not None and found.sheet.perplexity is not None:
-            table.add_row(found.runner, spelled(found))
+            table.add_row(found.runner, f"{found.sheet.perplexity:.4f}")
+    table.caption = "of the runners that give every position's logits"
     return table
 
 
@@ -55,9 +54,3 @@ def _turns(paper: Paper, findings: Sequence[Findings]) -> Table:
         number = next(number for number, question in enumerate(paper.questions) if question.skill == skill)
         table.add_row(escape(skill), escape(paper.questions[number].asked), escape(sheets[runner].texts[number]))
     return table
-
-
-def spelled(found: Findings) -> str:
-    """Give a runner's perplexity as tables have it."""
-    perplexity = None if found.sheet is None else found.sheet.perplexity
-    return "" if perplexity is None else f"{perplexity:.4f}"
