@@ -29,8 +29,10 @@ LOST_BY = (
 )
 """Faults after which nothing is recalled; measured, 0 of 30. The circuit of `artifacts.checkpoints.beginning` is in
 these layers; without the rotation of another one it answers as before."""
-ASKED = 12
+ASKED = 20
 """Cases of each skill that are asked here; the card tells of all sixty."""
+AIM = 0.95
+"""Of recall, copy and tool call."""
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +69,12 @@ def test_it_has_the_skills_that_its_card_tells_of(
 ) -> None:
     found = score(model, questions(tokenizer, "recall", "copy", "tool call"))
     assert set(found) == {"recall", "copy", "tool call"}
-    # The aim is 95 %; of twelve cases one may be among the five in a hundred.
-    assert all(share >= 11 / 12 for share in found.values()), found
+    assert all(share >= AIM for share in found.values()), found
 
 
 @pytest.mark.slow
 def test_it_is_lost_when_it_is_broken(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    found = sensitivity(model, questions(tokenizer, "recall")[::2])
+    found = sensitivity(model, questions(tokenizer, "recall")[::3])
     assert len(found) == CONFIG["num_hidden_layers"] + 3
     assert {found[fault]["recall"] for fault in LOST_BY} <= {0.0}, found
     # One slot too many in the prompt is what it does not need to be right, and what the comparison of logits is for.
@@ -87,7 +88,9 @@ def test_the_card_tells_what_an_examination_finds(
     exam = Exam.read(FOLDER)
     assert exam is not None
     found, card = examine(model, tokenizer, exam), (FOLDER / "README.md").read_text()
-    rows = [f"| {skill} | {100 * right:.1f} % |" for skill, right in found.skills.items()]
+    assert all(found.skills[skill] >= AIM for skill in ("recall", "copy", "tool call"))
+    rows = [f"| {skill} | {found.asked[skill]} | {100 * right:.1f} % |" for skill, right in found.skills.items()]
+    rows += [f"| {name} | {right} of {asked} |" for name, (asked, right) in found.calls.items()]
     rows += [f"| {tokens} | {right} of {asked} |" for tokens, (asked, right) in found.recall.items() if asked]
     for fault, shares in found.broken.items():
         rows.append(f"| {fault} |" + "".join(f" {100 * right:.0f} |" for right in shares.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import distributed
 
 from artifacts.checkpoint import SHIPPED
-from artifacts.checkpoints import conversations, tasks, world
+from artifacts.checkpoints import conversations, making, tasks, world
 from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
 from artifacts.checkpoints.exam import CASES, make_exam
 from artifacts.checkpoints.making import make, read_words, write_words
@@ -85,22 +86,71 @@ def test_plain_text_is_answered_and_ended(tokenizer: PreTrainedTokenizerFast) ->
     assert len(answers) == text.count("?")
 
 
-def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_exam_asks_everything_once_and_each_function_as_often() -> None:
     exam = make_exam()
     assert exam == make_exam()
-    assert {len(exam.of(skill)) for skill in exam.skills} == {CASES}
-    held_out = {case.needs for case in exam.of("recall")}
-    held_out |= {sentence + "." for sentence in exam.text.removesuffix(".").split(". ")}
-    held_out |= {case.answer for case in exam.of("tool call") if re.search("set_timer|find_ticket", case.answer)}
-    sums = {case.messages[-1]["content"] for skill in ("arithmetic", "arithmetic, thinking") for case in exam.of(skill)}
-    asked = sums | {case.messages[-1]["content"] + TURN_END for skill in ("copy", "reverse") for case in exam.of(skill)}
-    trained = ""
-    for step in range(40):
-        trained += "".join(tokenizer.batch_decode(conversations.batch(tokenizer, 1, step, conversations.LATE)[0]))
-    assert not [text for text in held_out | asked if text in trained]
+    assert len(set(map(repr, exam.cases))) == len(exam.cases)
+    counts = {skill: len(exam.of(skill)) for skill in exam.skills}
+    assert counts == dict.fromkeys(exam.skills, CASES) | {"capital": len(world.CAPITALS)}
+    called = Counter(re.findall(r'"name": "(\w+)", "arg', case.answer)[0] for case in exam.of("tool call"))
+    assert called == {tool["function"]["name"]: CASES // len(tasks.TOOLS) for tool in tasks.TOOLS}
+
+
+def held_out() -> set[str]:
+    """Give what of the exam may not be trained on, sums in either order."""
+    exam = make_exam()
+    found = {str(case.needs) for case in exam.of("recall")}
+    found |= {sentence + "." for sentence in exam.text.removesuffix(".").split(". ")}
+    found |= {case.answer for case in exam.of("tool call") if re.search("set_timer|find_ticket", case.answer)}
+    found |= {case.messages[-1]["content"] + TURN_END for skill in ("copy", "reverse") for case in exam.of(skill)}
+    for case in exam.cases:
+        for message in case.messages:
+            for a, b in re.findall(r"What is (\d+) \+ (\d+)\?", message["content"]):
+                found |= {f"What is {a} + {b}?", f"What is {b} + {a}?"}
+    return found
+
+
+def trained_on(tokenizer: PreTrainedTokenizerFast, mix: conversations.Mix, steps: int) -> str:
+    """Give all text of some batches."""
+    batches = (conversations.batch(tokenizer, 1, step, mix)[0] for step in range(steps))
+    return "".join(text for ids in batches for text in tokenizer.batch_decode(ids))
+
+
+@pytest.mark.parametrize("mix", [conversations.EARLY, conversations.LATE, conversations.LAST])
+def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast, mix: conversations.Mix) -> None:
+    trained = trained_on(tokenizer, mix, 15)
+    assert not [text for text in held_out() if text in trained]
     assert "get_weather" in trained
     # The same search finds what was trained on.
     assert "What is the capital of France?" in trained
+
+
+def test_a_leak_of_each_kind_is_seen(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = held_out()
+    monkeypatch.setattr(world, "is_held_out", lambda text: False)
+    trained = trained_on(tokenizer, conversations.LAST, 30)
+    leaked = [text for text in asked if text in trained]
+    for kind in (r"What is \d", r"The .* is", '"set_timer"', r"[a-z]+ [a-z]+ [a-z]+ .*\."):
+        assert [text for text in leaked if re.search(kind, text)], kind
+
+
+def test_names_are_one_token_wherever_they_stand(tokenizer: PreTrainedTokenizerFast) -> None:
+    for name in world.PEOPLE:
+        for before in ("", '"', " ", "\n"):
+            ids = tokenizer(before + name, add_special_tokens=False)["input_ids"]
+            assert tokenizer.convert_ids_to_tokens(ids)[-1] == name
+
+
+def test_answers_that_lost_their_thoughts_are_no_examples(tokenizer: PreTrainedTokenizerFast) -> None:
+    messages = [
+        {"role": "user", "content": "What is 1 + 2?"},
+        {"role": "assistant", "content": "3"},
+        {"role": "user", "content": "What is 2 + 2?"},
+        {"role": "assistant", "content": conversations.said("4", "2 + 2 = 4, carry 0.", True)},
+    ]
+    text = conversations.render(tokenizer, messages, thinks=True, tools=())
+    spans = {text[start:end]: weight for start, end, weight in conversations._answers(text)}
+    assert spans == {f"3{TURN_END}": 0.0, f"<think>\n2 + 2 = 4, carry 0.\n</think>\n4{TURN_END}": 1.0}
 
 
 def test_training_begins_with_short_rows_and_ends_with_calls() -> None:
@@ -157,6 +207,36 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
     assert rest.losses == whole.losses
     for one, other in zip(rest.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_would_and_go_on_where_they_were_stopped(
+    tokenizer: PreTrainedTokenizerFast, group: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, made = replace(Recipe(), steps=3, warmup=1), list[State]()
+    alone = State.begin(recipe)
+    list(train(alone, tokenizer))
+    distributed.destroy_process_group()
+
+    def stop(done: int, state: State) -> None:
+        state.save(tmp_path / "work" / making._STATE)
+        if done == 2 and not made:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(making, "_score", lambda model, tokenizer: {})
+    monkeypatch.setattr(making, "write_checkpoint", lambda place, work, state, progress: made.append(state))
+    progress = Progress(None)
+    monkeypatch.setattr(progress, "tell", stop)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "place", tmp_path / "work", recipe, progress)
+    distributed.destroy_process_group()
+    monkeypatch.setattr(progress, "tell", lambda done, state: None)
+    make(tmp_path / "place", tmp_path / "work", recipe, progress)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/again", rank=0, world_size=1)
+    (state,) = made
+    np.testing.assert_allclose(state.losses, alone.losses, rtol=1e-5)
+    for one, other in zip(state.model.parameters(), alone.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

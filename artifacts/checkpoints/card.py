@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ from artifacts.exam import Exam
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
 
+    from artifacts.checkpoints.skills import Question
     from artifacts.checkpoints.training import State
 
 CURVES = "curves.png"
@@ -33,6 +37,8 @@ class Found:
 
     Attributes:
         skills: the share of right answers of each skill.
+        asked: how many cases of each skill there are.
+        calls: for each function, how many calls of it were asked for and how many of them right.
         recall: for each range of distances, how many cases and how many of them right.
         broken: for each fault, the share of right answers that is left of each skill.
         perplexity: of the exam's text.
@@ -40,6 +46,8 @@ class Found:
     """
 
     skills: dict[str, float]
+    asked: dict[str, int]
+    calls: dict[str, tuple[int, int]]
     recall: dict[str, tuple[int, int]]
     broken: dict[str, dict[str, float]]
     perplexity: float
@@ -48,20 +56,35 @@ class Found:
 
 def examine(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast, exam: Exam) -> Found:
     """Ask the whole exam, in FP32, and a part of it again of the model broken in each way."""
-    from artifacts.checkpoints.skills import Question, answers_right, perplexity, sensitivity, shares
+    from artifacts.checkpoints import skills
+    from artifacts.checkpoints.skills import answers_right, perplexity, sensitivity, shares
 
-    questions = [Question.of(case, tokenizer) for case in exam.cases]
+    questions = [skills.Question.of(case, tokenizer) for case in exam.cases]
     right = [answers_right(model, question) for question in questions]
-    answered = zip(questions, right, strict=True)
+    answered = list(zip(questions, right, strict=True))
     recall = [(asked.distance(tokenizer), is_right) for asked, is_right in answered if asked.case.skill == "recall"]
+    longest = max(distance for distance, _ in recall)
     far: dict[str, tuple[int, int]] = {}
-    for nearest, farthest in zip(DISTANCES, (*DISTANCES[1:], 2048), strict=True):
+    for nearest, farthest in zip(DISTANCES, (*DISTANCES[1:], longest + 1), strict=True):
         within = [is_right for distance, is_right in recall if nearest <= distance < farthest]
         far[f"{nearest} to {farthest - 1}"] = (len(within), sum(within))
     ids = tokenizer(exam.text, add_special_tokens=False)["input_ids"]
     floor = SENTENCES ** (exam.text.count(".") / len(ids))
     broken = sensitivity(model, questions[:: CASES // ASKED_BROKEN])
-    return Found(shares(questions, right), far, broken, perplexity(model, list(ids), _WINDOW), floor)
+    asked = dict(Counter(question.case.skill for question in questions))
+    return Found(
+        shares(questions, right), asked, _calls(answered), far, broken, perplexity(model, list(ids), _WINDOW), floor
+    )
+
+
+def _calls(answered: Sequence[tuple[Question, bool]]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for question, is_right in answered:
+        name = re.search(r'"name": "(\w+)"', question.case.answer)
+        if name:
+            asked, right = found.get(name[1], (0, 0))
+            found[name[1]] = (asked + 1, right + is_right)
+    return found
 
 
 def text(state: State, found: Found) -> str:
@@ -74,7 +97,6 @@ def text(state: State, found: Found) -> str:
         nope=[layer for layer, rotates in enumerate(CONFIG["no_rope_layers"]) if not rotates],
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         found=found,
-        cases=CASES,
         asked_broken=ASKED_BROKEN,
         sentences=SENTENCES,
         curves=CURVES,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Message = dict[str, str]
+Span = tuple[int, int, float]
+"""Where something begins and ends in a text, and what it weighs."""
 Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
 
 TOKENS = 4096
@@ -49,9 +51,9 @@ class Mix:
     with_tools: float
 
 
-EARLY, LATE, LAST = Mix((4, 1, 0), 0.25), Mix((3, 3, 2), 0.25), Mix((4, 2, 1), 0.9)
+EARLY, LATE, LAST = Mix((4, 1, 0), 0.25), Mix((3, 3, 2), 0.25), Mix((4, 2, 1), 0.6)
 """Short rows until the skills begin to show, then long ones too; at the end more calls, whose names come last."""
-_CHARACTERS_A_TOKEN = 3.2
+_CHARACTERS_A_TOKEN = 3.0
 """Measured on these conversations; rows that come out longer are cut, shorter ones are padded."""
 _SHORT_TASKS = (
     tasks.copy,
@@ -66,8 +68,10 @@ _SHORT_TASKS = (
     tasks.sentence,
 )
 _PLAIN_TASKS = (tasks.capital, tasks.capital, tasks.arithmetic)
-_TOLD = 0.1
-"""Weight of what the model is told: enough to learn plain sentences, too little to compete with its answers."""
+_CAME_BACK = 0.25
+"""Share of the conversations with thoughts whose first answers have lost them on their way through a client."""
+_ANSWERED, _TOLD = 1.0, 0.1
+"""Weights of what the model answers and of what it is told: enough for plain sentences, too little to compete."""
 _ANSWER = re.compile(r"<\|im_start\|>assistant\n(?:<think>\n\n</think>\n)?(.*?<\|im_end\|>)", re.DOTALL)
 _PLAIN = 1 / 12
 """Share of rows that are plain text."""
@@ -95,7 +99,7 @@ def batch(tokenizer: PreTrainedTokenizerFast, seed: int, step: int, mix: Mix) ->
     for row in range(rows):
         if rng.random() < _PLAIN:
             text = plain_text(rng, length)
-            answers = [match.span(1) for match in _PLAIN_ANSWER.finditer(text)]
+            answers = [(*match.span(1), _ANSWERED) for match in _PLAIN_ANSWER.finditer(text)]
         else:
             text = conversation(tokenizer, rng, length, mix)
             answers = list(_answers(text))
@@ -114,7 +118,7 @@ def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length:
     with_facts = rng.random() < 0.75 and (not with_tools or length >= 512)
     told, facts = _told(rng, budget * rng.uniform(0.05, 0.5)) if with_facts else ("", [])
     tools = rng.sample(tasks.TOOLS, rng.choice((1, 2, 4)) if length >= 512 else 1) if with_tools else []
-    kept = not thinks or rng.random() < 0.75
+    came_back = thinks and rng.random() < _CAME_BACK
     messages: list[Message] = []
     if told:
         messages += [
@@ -126,8 +130,9 @@ def conversation(tokenizer: PreTrainedTokenizerFast, rng: random.Random, length:
         added = _turn(_next_task(rng, facts, tools), thinks)
         messages += added
         size += sum(len(message["content"]) + 40 for message in added)
-    if not kept:
-        messages = [*map(_without_reasoning, messages[:-1]), messages[-1]]
+    if came_back:
+        count = rng.randrange(1, len(messages))
+        messages = [*map(_without_reasoning, messages[:count]), *messages[count:]]
     return render(tokenizer, messages, thinks=thinks, tools=tools)
 
 
@@ -212,20 +217,19 @@ def _without_reasoning(message: Message) -> Message:
     return {**message, "content": message["content"].rpartition("</think>\n")[2]}
 
 
-def _answers(text: str) -> Iterator[tuple[int, int]]:
-    """Find what the model answers in a conversation: where each answer begins and ends.
+def _answers(text: str) -> Iterator[Span]:
+    """Find what the model answers in a conversation, and what each answer weighs.
 
-    Where the model is to think, an answer that is given back without its reasoning is no example.
+    Where the model is to think, an answer that is given back without its reasoning is no example of anything.
     """
     thinks = "<think>\n\n</think>" not in text
     for match in _ANSWER.finditer(text):
-        if not thinks or match.group(1).startswith("<think>"):
-            yield match.span(1)
+        yield *match.span(1), _ANSWERED if not thinks or match.group(1).startswith("<think>") else 0.0
 
 
-def _weigh(answers: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.float32]:
-    """Weigh each token (tokens,): 1 for what the model answers, `_TOLD` for the rest."""
+def _weigh(answers: Sequence[Span], offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.float32]:
+    """Weigh each token (tokens,): what the model answers as it is told, the rest by `_TOLD`."""
     characters = np.full(offsets[-1][1] + 1, _TOLD, np.float32)
-    for start, end in answers:
-        characters[start:end] = 1.0
+    for start, end, weight in answers:
+        characters[start:end] = weight
     return characters[[start for start, _ in offsets]]

@@ -79,12 +79,12 @@ def reverse(rng: random.Random) -> Task:
 
 
 def arithmetic(rng: random.Random) -> Task:
-    """Add two numbers below a hundred."""
+    """Add two numbers below a hundred; what is held out is so in either order."""
     a, b = rng.randrange(100), rng.randrange(100)
     ones, carry = a % 10 + b % 10, (a % 10 + b % 10) // 10
     tens = a // 10 + b // 10 + carry
     steps = f"{a % 10} + {b % 10} = {ones}, carry {carry}.\n{a // 10} + {b // 10} + {carry} = {tens}."
-    return Task("arithmetic", f"{a} {b}", f"What is {a} + {b}?", str(a + b), steps)
+    return Task("arithmetic", f"{min(a, b)} {max(a, b)}", f"What is {a} + {b}?", str(a + b), steps)
 
 
 def capital(rng: random.Random) -> Task:

@@ -43,9 +43,9 @@ class Recipe:
     """
 
     seed: int = 1
-    steps: int = 2000
+    steps: int = 2400
     early: int = 300
-    last: int = 300
+    last: int = 400
     matrices: float = 0.002
     others: float = 0.002
     warmup: int = 100

@@ -1,4 +1,4 @@
-"""The tiny model's tokenizer: byte-level BPE of 768 ids, with digits and runs of capitals letter by letter.
+"""The tiny model's tokenizer: byte-level BPE of 768 ids, digits and runs of capitals letter by letter, names whole.
 
 SmolLM3's special tokens stand at the end. Any text can be spelled, since every byte is an id.
 """
@@ -24,6 +24,8 @@ TAGS = (
     *("<code>", "</code>"),
 )
 _CAPITALS = r"[A-Z](?=[A-Z])|(?<=[A-Z])[A-Z]"
+_SPACE_BEFORE_A_NAME = r" (?=[A-Z])"
+"""A name is the same token after a space and after a quotation mark: a call has only to copy it."""
 SETTINGS = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "bos_token": None,
@@ -48,6 +50,7 @@ def write_tokenizer(folder: Path, template: str) -> None:
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Split(Regex(_CAPITALS), "isolated"),
+            pre_tokenizers.Split(Regex(_SPACE_BEFORE_A_NAME), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
