@@ -17,7 +17,9 @@ MASK = "attention_mask.slots"
 
 ROTARY_COS = "rotary.cos"
 ROTARY_SIN = "rotary.sin"
-"""Rotary tables, (positions, D/2), in BF16 and (`.fp32`) in FP32; they lie in `rotary.onnx_data`."""
+"""Rotary tables, (positions, D/2), in BF16 and in FP32; they lie in `rotary.onnx_data`."""
+FP32_SUFFIX = ".fp32"
+"""What a BF16 tensor's name gets when an FP32 version of it stands beside it."""
 
 
 def layer(index: int, part: str = "") -> str:

@@ -21,9 +21,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from artifacts.config import ModelConfig
-
-SUFFIX = ".fp32"
-"""What a BF16 tensor's name gets when an FP32 version of it stands beside it."""
+from artifacts.names import FP32_SUFFIX
 
 _MOVERS = ("Gather", "Transpose")
 _BF16, _FP32 = TensorProto.BFLOAT16, TensorProto.FLOAT
@@ -130,10 +128,10 @@ def _cast_weights(nodes: Iterable[onnx.NodeProto], weights: frozenset[str]) -> I
             continue
         for position, name in enumerate(node.input):
             if name in weights:
-                node.input[position] = name + SUFFIX
+                node.input[position] = name + FP32_SUFFIX
                 if name not in cast:
                     cast.add(name)
-                    yield _to_fp32(name, name + SUFFIX)
+                    yield _to_fp32(name, name + FP32_SUFFIX)
         yield node
 
 
@@ -170,7 +168,7 @@ def _is_idle(node: onnx.NodeProto, types: Mapping[str, int]) -> bool:
     if node.op_type != "Cast" or helper.get_node_attr_value(node, "to") != _FP32:
         return False
     name = node.input[0]
-    if name.endswith("/bf16") or node.output[0].endswith(SUFFIX):
+    if name.endswith("/bf16") or node.output[0].endswith(FP32_SUFFIX):
         return False
     if types.get(name, 0) == TensorProto.UNDEFINED:
         raise ValueError(f"the type of {name}, an input of the Cast {node.name}, cannot be told")

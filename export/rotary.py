@@ -16,8 +16,7 @@ import numpy.typing as npt
 from artifacts.config import ModelConfig
 from artifacts.digest import HashingFile
 from artifacts.errors import refuse
-from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX, ROTARY_COS, ROTARY_SIN
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +47,7 @@ def write(path: Path, model: SmolLM3ForCausalLM, config: ModelConfig) -> tuple[s
             padding = -position % ALIGNMENT
             hashing.write(bytes(padding))
             hashing.write(data)
-            kind = "float32" if name.endswith(SUFFIX) else "bfloat16"
+            kind = "float32" if name.endswith(FP32_SUFFIX) else "bfloat16"
             tensors[name] = {"dtype": kind, "offset": position + padding, "length": data.nbytes}
             position += padding + data.nbytes
         file.flush()
@@ -119,7 +118,7 @@ def _typed(cos: torch.Tensor, sin: torch.Tensor) -> dict[str, torch.Tensor]:
 
     exact = {ROTARY_COS: cos, ROTARY_SIN: sin}
     rounded = {name: table.to(torch.bfloat16) for name, table in exact.items()}
-    return {**rounded, **{f"{name}{SUFFIX}": table for name, table in exact.items()}}
+    return {**rounded, **{f"{name}{FP32_SUFFIX}": table for name, table in exact.items()}}
 
 
 def _bytes_type() -> torch.dtype:

@@ -18,8 +18,8 @@ from artifacts.errors import Problem, StageError
 from artifacts.external import external_problems
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
-from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX, fp32_twin
+from artifacts.names import FP32_SUFFIX, ROTARY_COS, ROTARY_SIN
+from artifacts.twin import fp32_twin
 from artifacts.versions import own_version, versions
 from artifacts.writing import Writing
 from surgery.inventory import check_fused, check_onnx, check_raw, operators
@@ -161,7 +161,7 @@ def _operate(
     subject = Subject(gs.import_onnx(raw), config, rotating(tables, config))
     facts |= {"passes": operate(subject, FUSE), "stripped": subject.stripped, "graphs": {}}
     subject.to_current_opset()
-    wide = {name: tables[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
+    wide = {name: tables[name + FP32_SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
     for form, steps in FORMS.items():
         tell(form.file_name())
         patient = subject.copy(capacity if form.linear else None)

@@ -17,8 +17,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from artifacts.config import ModelConfig
 from artifacts.errors import Problem, StageError
 from artifacts.layout import ROTARY_FILE
-from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX, ROTARY_COS, ROTARY_SIN
 
 _TYPES = {"bfloat16": TensorProto.BFLOAT16, "float32": TensorProto.FLOAT}
 
@@ -41,8 +40,8 @@ def rotary_tables(facts: Mapping[str, Any], config: ModelConfig, remedy: str) ->
     if found_shape != shape:
         problems.append(Problem("the rotary tables have another shape", f"{shape}", f"{found_shape}", remedy))
     tables = {}
-    for name in (ROTARY_COS, ROTARY_SIN, ROTARY_COS + SUFFIX, ROTARY_SIN + SUFFIX):
-        kind = "float32" if name.endswith(SUFFIX) else "bfloat16"
+    for name in (ROTARY_COS, ROTARY_SIN, ROTARY_COS + FP32_SUFFIX, ROTARY_SIN + FP32_SUFFIX):
+        kind = "float32" if name.endswith(FP32_SUFFIX) else "bfloat16"
         entry = rotary.get("tensors", {}).get(name, {})
         if entry.get("dtype") != kind or not {"offset", "length"} <= entry.keys():
             problems.append(Problem(f"the rotary table {name} is not there", f"{kind}, its place", f"{entry}", remedy))
@@ -55,7 +54,7 @@ def rotary_tables(facts: Mapping[str, Any], config: ModelConfig, remedy: str) ->
 
 def rotating(tables: Mapping[str, TensorProto], config: ModelConfig) -> tuple[gs.Constant, gs.Constant]:
     """Give the tables, cos and sin, that the BF16 graph rotates with."""
-    suffix = SUFFIX if config.rotates_in_fp32 else ""
+    suffix = FP32_SUFFIX if config.rotates_in_fp32 else ""
     return constant(tables[ROTARY_COS + suffix]), constant(tables[ROTARY_SIN + suffix])
 
 

@@ -19,7 +19,7 @@ from artifacts.config import ModelConfig
 from artifacts.contract import Form
 from artifacts.layout import DATA_FILE, ROTARY_FILE, ModelFolder
 from artifacts.manifest import FileRecord, Manifest
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX
 from tests.fused_graph import CHECKPOINT, CONFIG, GraphWriter, model_of
 
 BF16 = ml_dtypes.bfloat16
@@ -205,7 +205,7 @@ def write_tables(path: Path, config: ModelConfig) -> dict[str, Any]:
     """Write the rotary tables; give the facts that export's manifest has of them."""
     tensors, data = {}, bytearray()
     for name, values in tables(config).items():
-        for suffix, kind in (("", BF16), (SUFFIX, np.float32)):
+        for suffix, kind in (("", BF16), (FP32_SUFFIX, np.float32)):
             raw = values.astype(kind).tobytes()
             tensors[name + suffix] = {"dtype": np.dtype(kind).name, "offset": len(data), "length": len(raw)}
             data += raw

@@ -17,8 +17,7 @@ import pytest
 
 from artifacts.config import ModelConfig
 from artifacts.contract import Form
-from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX, ROTARY_COS, ROTARY_SIN
 from surgery.tables import rotary_tables
 from tests.hand_model import write_hand_model
 from tests.planted_faults import FAULTS, TRAINED, Editor, Fault, moved, plant, scores_off
@@ -131,7 +130,7 @@ def hand(tmp_path_factory: pytest.TempPathFactory) -> Hand:
     comparison = Comparison(config, parts(config), calls(config, PLAN), Record(root / "reference"))
     run_reference(comparison, folder.graph(Form.EXPORT, twin=True))
     known = rotary_tables(folder.export_manifest().facts, config, "")
-    tables = {name: known[name + SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
+    tables = {name: known[name + FP32_SUFFIX] for name in (ROTARY_COS, ROTARY_SIN)}
     return Hand(config, Graphs.of(folder), comparison, tables)
 
 

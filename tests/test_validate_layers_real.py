@@ -16,8 +16,7 @@ import pytest
 
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
-from artifacts.names import ROTARY_COS, ROTARY_SIN
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX, ROTARY_COS, ROTARY_SIN
 from surgery.tables import rotary_tables
 from tests.planted_faults import (
     EVERYWHERE,
@@ -80,7 +79,7 @@ def write(real: Real, fault: Fault, name: str) -> Graphs:
     """Write the graphs with a fault beside the right ones; give the graphs to compare."""
     right, config = Graphs.of(real.folder), real.comparison.config
     known = rotary_tables(real.folder.export_manifest().facts, config, "")
-    tables = {table: known[table + SUFFIX] for table in (ROTARY_COS, ROTARY_SIN)}
+    tables = {table: known[table + FP32_SUFFIX] for table in (ROTARY_COS, ROTARY_SIN)}
     network, twin = (onnx.load(str(path), load_external_data=False) for path in (right.network, right.twin))
     planted = plant(fault, (network, twin), config, tables, TRAINED)
     paths = [real.folder.onnx / f"{name}{suffix}.onnx" for suffix in ("", "_fp32")]

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 
 from artifacts.contract import Form
 from artifacts.layout import ModelFolder
-from artifacts.twin import SUFFIX
+from artifacts.names import FP32_SUFFIX
 from runtime.session import Array
 
 JUDGED = Form.MODEL
@@ -100,7 +100,7 @@ def _without_suffix(node: Node | None) -> Node | None:
     if node is None:
         return None
     kind, domain, inputs, attributes = node
-    return kind, domain, tuple(name.removesuffix(SUFFIX) for name in inputs), attributes
+    return kind, domain, tuple(name.removesuffix(FP32_SUFFIX) for name in inputs), attributes
 
 
 def _strangers(graph: _Graph, twin: _Graph, judged: _Graph, judged_twin: _Graph) -> Iterator[str]:
