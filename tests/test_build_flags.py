@@ -52,10 +52,10 @@ def test_every_flag_of_trtexec_that_we_have_is_in_the_table() -> None:
     ("changes", "said"),
     [
         ({"refit": True}, "CUDA_SUCCESS"),
-        ({"strip_weights": True}, "CUDA_SUCCESS"),
-        ({"version_compatible": True}, "libnvinfer_lean"),
+        pytest.param({"strip_weights": True}, "CUDA_SUCCESS", marks=pytest.mark.slow),
+        pytest.param({"version_compatible": True}, "libnvinfer_lean", marks=pytest.mark.slow),
         ({"memory_pools": {"workspace": 1 << 20}}, "more workspace"),
-        ({"memory_pools": {"tacticSharedMem": 1 << 14}}, "more tacticSharedMem"),
+        pytest.param({"memory_pools": {"tacticSharedMem": 1 << 14}}, "more tacticSharedMem", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_said_to_fail_fails(try_flag: Builder, changes: dict[str, Any], said: str) -> None:

@@ -189,6 +189,7 @@ def test_another_export_builds_again(copied: ModelFolder) -> None:
         build(copied)
 
 
+@pytest.mark.slow
 def test_the_linear_form_builds_with_a_batch_of_one(folder: ModelFolder) -> None:
     plan = build(folder, graph="model_linear", max_context=None, prefill_chunk=None)
     assert plan.target == "tensorrt_rtx-1.7.1-sm89-linear"
@@ -197,6 +198,7 @@ def test_the_linear_form_builds_with_a_batch_of_one(folder: ModelFolder) -> None
     assert plan.manifest.facts["profiles"][0]["max"] == {"batch": 1, "sequence": 128}
 
 
+@pytest.mark.slow
 def test_several_capabilities_cost_nothing(built: Plan, folder: ModelFolder) -> None:
     """Measured: 32 bytes more for four capabilities than for one."""
     plan = build(folder, compute_capabilities=("8.0", "8.6", "8.9", "12.0"))

@@ -33,8 +33,6 @@ DOCUMENT = Path("docs/faults.md")
 QUICK = {
     ("RoPE put back on one NoPE layer", "the pass"),
     ("mask one position too wide", "the pass"),
-    ("`nonpad_kv_seqlen` instead of a mask", "the pass"),
-    ("`Attention.scale` left to the importer", "the pass"),
     ("positions in BF16", "the BF16 graph"),
 }
 """Faults that every run plants; the whole list takes two minutes and is marked slow."""
@@ -162,6 +160,7 @@ def test_a_brief_comparison_of_right_graphs_passes_and_says_what_it_left_out(han
     assert [word.subject for word in found.last_word] == [f"{LABEL}: model"]
 
 
+@pytest.mark.slow
 def test_a_brief_comparison_sees_and_names_a_fault(hand: Hand, tmp_path: Path) -> None:
     fault = next(fault for fault in FAULTS if fault.edit is scores_off)
     found = judge_graphs(replace(hand.comparison, brief=True), hand.plant(fault, tmp_path), Record(tmp_path))
@@ -222,6 +221,7 @@ def test_nan_on_both_sides_is_a_no(hand: Hand, tmp_path: Path) -> None:
     NAN.check(judge_graphs(comparison, graphs, Record(tmp_path / "network")))
 
 
+@pytest.mark.slow
 def test_a_renamed_output_is_a_no(hand: Hand, tmp_path: Path) -> None:
     def rename(model: onnx.ModelProto) -> None:
         Editor(model, hand.config).rename({"present.1.key": "cache.1.key"})

@@ -45,6 +45,7 @@ def test_rows_of_every_length_and_batch_that_fit(tmp_path: Path, monkeypatch: py
     assert len(rows[0].cells()) == len(Row.HEADER)
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_tables_between_the_marks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

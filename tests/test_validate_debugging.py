@@ -171,6 +171,7 @@ def test_values_are_of_a_filled_cache_beyond_300_and_are_what_bf16_holds(model: 
     assert not (past.view(np.uint32) & 0xFFFF).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [Form.EXPORT, Form.MODEL_ALL])
 @pytest.mark.parametrize("call", ["left-padded batch of 3: prefill", "left-padded batch of 3: decode"])
 def test_other_graphs_and_padded_calls(model: ModelFolder, form: Form, call: str) -> None:

@@ -46,7 +46,7 @@ def test_the_model_itself_passes(judge: Callable[..., Findings], form: Form) -> 
     assert len(findings.continuation.tokens) == 12
 
 
-@pytest.mark.parametrize("form", [Form.MODEL_ALL, Form.MODEL_LINEAR])
+@pytest.mark.parametrize("form", [Form.MODEL_ALL, pytest.param(Form.MODEL_LINEAR, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "fault", ["weight", "scale", "swapped layers", "swapped kinds", "missing", "extra", "shape", "nan"]
 )

@@ -295,8 +295,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield driver
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize(("look", "width"), [("light", 360), ("dark", 1200)])
 def test_a_real_browser_shows_it_without_a_fault_or_a_request(browser: Any, wrong: Path, look: str, width: int) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": look}]}
