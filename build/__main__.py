@@ -13,6 +13,7 @@ from typing import Any
 
 from artifacts.command import DONE, Parser, run, stderr, stdout
 from artifacts.layout import ModelFolder
+from build.memory import ask_for_large_pages
 from build.options import (
     DEFAULT_CHUNK,
     DEFAULT_CONTEXT,
@@ -112,4 +113,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    ask_for_large_pages()
     run(main)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -84,8 +84,15 @@ class Interruption:
             self.check()
 
 
-def monitor(trt: Any, bars: PhaseBars, interruption: Interruption) -> Any:
-    """Make the `IProgressMonitor` that TensorRT calls; a step answers whether to go on."""
+def monitor(trt: Any, bars: PhaseBars, interruption: Interruption, between: Callable[[], None]) -> Any:
+    """Make the `IProgressMonitor` that TensorRT calls; a step answers whether to go on.
+
+    Args:
+        trt: the TensorRT in use.
+        bars: what shows its phases.
+        interruption: whether to stop.
+        between: what to do after each phase.
+    """
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # TensorRT comes without types
         """Hands TensorRT's calls on."""
@@ -100,6 +107,7 @@ def monitor(trt: Any, bars: PhaseBars, interruption: Interruption) -> Any:
         def phase_finish(self, phase_name: str) -> None:
             """A phase is over."""
             bars.finish(phase_name)
+            between()
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             """A step is over; False cancels the build."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ from artifacts.writing import Writing
 from build.engine import Parsed, build_engine, failure, parse_network
 from build.layers import count_kinds, read_interface, read_layers, write_network
 from build.log import BuildLog
-from build.memory import disk_needed, gigabytes, memory_needed, peak_memory
+from build.memory import disk_needed, gigabytes, give_back, memory_needed, peak_memory
 from build.options import BuildOptions
 from build.planning import Planning
 from build.progress import Interruption, PhaseBars, monitor
@@ -139,7 +140,8 @@ class Work:
     def _engine(self, trt: Any, parsed: Parsed, interruption: Interruption) -> Any:
         bars = PhaseBars(self.console)
         with bars.progress:
-            watch = monitor(trt, bars, interruption)
+            data = [self.sources.folder.onnx / name for name in self.sources.graph.data_files]
+            watch = monitor(trt, bars, interruption, partial(give_back, data))
             return build_engine(trt, parsed, self.target, self.options, self._shapes(), watch)
 
     def _shapes(self) -> list[Mapping[str, Sequence[Sequence[int]]]]:
