@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from artifacts.checkpoints.beginning import LOOKS_BACK, MATCHES
 from artifacts.checkpoints.card import examine
 from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.making import read_words
-from artifacts.checkpoints.skills import Question, score, sensitivity
+from artifacts.checkpoints.skills import Question, answers_right_with_keys_shifted, score, sensitivity
 from artifacts.exam import Exam
 
 if TYPE_CHECKING:
@@ -70,6 +71,16 @@ def test_it_has_the_skills_that_its_card_tells_of(
     found = score(model, [*questions(tokenizer, "recall"), *questions(tokenizer, "copy", "tool call")[::4]])
     assert set(found) == {"recall", "copy", "tool call"}
     assert all(share >= AIM for share in found.values()), found
+
+
+def test_a_cache_that_is_not_shifted_answers_as_one_call_does(
+    model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    asked = questions(tokenizer, "recall", "copy")[::8]
+    by_cache = score(model, asked, partial(answers_right_with_keys_shifted, slots=0))
+    assert by_cache == score(model, asked)
+    assert by_cache["copy"] == 1.0
+    assert by_cache != score(model, asked, answers_right_with_keys_shifted)
 
 
 @pytest.mark.slow

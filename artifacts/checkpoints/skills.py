@@ -67,11 +67,11 @@ def answers_right(model: SmolLM3ForCausalLM, question: Question, seen: SeenBy | 
 
 
 @torch.no_grad()
-def answers_right_with_keys_shifted(model: SmolLM3ForCausalLM, question: Question) -> bool:
-    """The same, where each key of the prompt's cache lies one slot away from its value."""
+def answers_right_with_keys_shifted(model: SmolLM3ForCausalLM, question: Question, slots: int = 1) -> bool:
+    """The same, where each key of the prompt's cache lies some slots away from its value."""
     cache = model(torch.tensor([question.prompt[:-1]]), use_cache=True).cache
     for layer in cache.layers:
-        layer.keys = layer.keys.roll(1, dims=2)
+        layer.keys = layer.keys.roll(slots, dims=2)
     ids = torch.tensor([(question.prompt[-1], *question.answer[:-1])])
     logits = model(ids, cache=cache).logits
     return bool((logits[0].argmax(-1) == torch.tensor(question.answer)).all())
