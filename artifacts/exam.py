@@ -78,7 +78,7 @@ class Exam:
         path = folder / EXAM
         if not path.exists():
             return None
-        from pydantic import TypeAdapter
+        from pydantic import TypeAdapter, ValidationError
 
         try:
             exam = TypeAdapter(cls).validate_json(path.read_bytes(), strict=True)
@@ -86,10 +86,14 @@ class Exam:
                 if not case.messages or case.messages[-1].get("role") != "user" or "content" not in case.messages[-1]:
                     raise ValueError(f"cases.{number}.messages does not end with what a user says")
         except ValueError as error:
+            found = str(error)
+            if isinstance(error, ValidationError):
+                faults = [(".".join(map(str, fault["loc"])) or "the file", fault["msg"]) for fault in error.errors()]
+                found = "; ".join(f"{where}: {what}" for where, what in faults)
             raise refuse(
                 f"{path} is no exam",
                 expected='{"cases": [{"skill", "messages", "answer", "thinks", "tools", "needs"}, …], "text": "…"}',
-                found=str(error)[:SHOWN],
+                found=found[:SHOWN],
                 remedy="get the file again, or remove it: a checkpoint needs none",
             ) from None
         return exam

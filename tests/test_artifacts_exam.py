@@ -52,6 +52,14 @@ def test_what_is_no_exam_is_refused(tmp_path: Path, text: str) -> None:
         Exam.read(tmp_path)
 
 
+def test_every_place_that_is_wrong_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / EXAM).write_text('{"cases": [{"skill": 1, "messages": [], "answer": "y"}]}')
+    with pytest.raises(StageError) as caught:
+        Exam.read(tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.found == "cases.0.skill: Input should be a valid string; text: Field required"
+
+
 def test_a_key_that_is_not_known_is_refused(tmp_path: Path) -> None:
     EXAMPLE.write(tmp_path / EXAM)
     raw = json.loads((tmp_path / EXAM).read_text())
