@@ -11,14 +11,15 @@ from typing import Any
 
 from artifacts.checkpoint import COMPANIONS, Checkpoint
 from artifacts.errors import Problem, StageError
+from artifacts.exam import EXAM, Exam
 from artifacts.writing import Writing
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Insist on files, and that what is called JSON can be read as JSON; what it says is its readers' business.
+    """Insist on files, that what is called JSON is JSON, and an exam one; what the rest says is its readers' business.
 
     Raises:
-        StageError: every name that is no file, and every file that is no JSON.
+        StageError: every name that is no file, every file that is no JSON, an exam that is none.
     """
     problems = list(_unreadable(checkpoint.folder)) if checkpoint.folder else []
     for path in checkpoint.companions():
@@ -29,6 +30,12 @@ def check(checkpoint: Checkpoint) -> None:
                 found = f"{path.stat().st_size} bytes: {error}"
                 remedy = "get the file again and compare it with the publisher's, or remove it"
                 problems.append(Problem(f"{path} is no JSON", "a JSON file", found, remedy))
+                continue
+        if path.name == EXAM:
+            try:
+                Exam.read(path.parent)
+            except StageError as error:
+                problems += error.problems
     if problems:
         raise StageError(problems)
 

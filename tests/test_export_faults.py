@@ -95,6 +95,7 @@ def test_companions_that_are_no_json_are_named_with_all_else_before_any_work(sou
     (source / "tokenizer.json").write_bytes(b'{"a": "\xff"}')
     (source / "special_tokens_map.json").write_text("{}")
     (source / "chat_template.jinja").write_text("{oops")
+    (source / "exam.json").write_text('{"cases": []}')
     tensors = tensors_of(small_config())
     write_checkpoint(source, {**config, "eos_token_id": "foo"}, {**tensors, "more": torch.zeros(2)})
     with pytest.raises(StageError) as caught:
@@ -103,6 +104,7 @@ def test_companions_that_are_no_json_are_named_with_all_else_before_any_work(sou
         "Transformers does not take this config.json",
         f"{source / 'generation_config.json'} is no JSON",
         f"{source / 'tokenizer.json'} is no JSON",
+        f"{source / 'exam.json'} is no exam",
         "tensor more is unexpected",
     ]
     assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")

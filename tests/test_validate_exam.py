@@ -162,8 +162,28 @@ def test_a_paper_is_spelled_by_the_models_own_tokenizer(tmp_path: Path) -> None:
     text.write_text("The engine reads a plan. " * 9)
     other = paper(tmp_path, config, reader, text)
     assert (other.questions, other.source) == (made.questions, str(text))
+    text.write_text("The engine reads a plan. " * 900)
+    longer = paper(tmp_path, config, reader, text)
+    assert (len(longer.text), longer.source) == (config.max_positions, f"{text} (its beginning)")
     with pytest.raises(StageError, match="longer than the model's positions"):
         paper(tmp_path, replace(config, max_position_embeddings=20), reader, None)
+
+
+@pytest.mark.parametrize(
+    ("lost", "missing"), [("chat_template.jinja", "a chat template"), ("eos_token", "an eos_token")]
+)
+def test_an_exam_that_the_tokenizer_cannot_ask_is_refused(tmp_path: Path, lost: str, missing: str) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (tmp_path / name).write_bytes((CHAT / name).read_bytes())
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    if lost == "eos_token":
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, lost: None}))
+    else:
+        (tmp_path / lost).unlink()
+    Exam((Case("copy", ({"role": "user", "content": "Copy 1"},), "1"),), "A key.").write(tmp_path / EXAM)
+    config = replace(CONFIG, vocab_size=512)
+    with pytest.raises(StageError, match=rf"cannot ask it(.|\n)*found: +no {missing}"):
+        paper(tmp_path, config, Reader(tmp_path, config), None)
 
 
 def test_texts_that_cannot_be_measured_are_refused(tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ class Reader:
         return self._tokenizer is not None
 
     @property
+    def lacks(self) -> tuple[str, ...]:
+        """What a conversation needs and the tokenizer has not."""
+        needed = {"a chat template": self._tokenizer.chat_template, "an eos_token": self._tokenizer.eos_token}
+        return tuple(name for name, value in needed.items() if not value)
+
+    @property
     def end_of_turn(self) -> int:
         """The id that ends the assistant's turn."""
         return int(self._tokenizer.eos_token_id)

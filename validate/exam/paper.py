@@ -97,10 +97,18 @@ def paper(folder: Path, config: ModelConfig, reader: Reader, text: Path | None) 
     else:
         ids, source = reader.spell(exam.text if exam else ""), "the exam's text"
     questions = _questions(exam, reader, config) if exam and exam.cases else ()
-    return Paper(questions, ids[: min(LONGEST_TEXT, config.max_positions)], source)
+    most = min(LONGEST_TEXT, config.max_positions)
+    return Paper(questions, ids[:most], f"{source} (its beginning)" if len(ids) > most else source)
 
 
 def _questions(exam: Exam, reader: Reader, config: ModelConfig) -> tuple[Question, ...]:
+    if reader.lacks:
+        raise refuse(
+            "this model has an exam and a tokenizer that cannot ask it",
+            expected="a chat template, and an eos_token that ends a turn",
+            found=f"no {' and no '.join(reader.lacks)}",
+            remedy="export a checkpoint that is whole, or one without exam.json",
+        )
     chosen = [case for skill in exam.skills for case in exam.of(skill, ASKED)]
     questions = tuple(_spelled(case, reader) for case in chosen)
     longest = max(len(question.prompt) + len(question.answer) for question in questions)
