@@ -18,6 +18,7 @@ VALIDATE_ARGS ?=
 DEBUG_ARGS    ?=
 RUNTIME_ARGS  ?=
 TEST_ARGS     ?=
+TINY_ARGS     ?=
 # What validate compares inside the model (named tensors of every layer, if not given), and what debug cuts out of it.
 LAYERS ?=
 LAYER  ?=
@@ -58,7 +59,7 @@ help:
 	@echo 'make check      ruff, mypy --strict and the tests'
 	@echo 'make bench      seconds and memory of every stage at full size -> docs/benchmarks.md'
 	@echo 'make bench-runtime   tokens a second, MODEL= a real checkpoint -> docs/benchmarks.md'
-	@echo 'make tiny       trains the default model again, half an hour; goes on where it was stopped'
+	@echo 'make tiny       trains the default model again, forty minutes; goes on where it was stopped     TINY_ARGS='
 	@echo 'make clean      removes the models in $(OUT) (the checkpoints that it was made from stay)'
 
 setup: $(READY)
@@ -115,7 +116,7 @@ bench-runtime: surgery
 	@$(PY) -m runtime bench $(FOLDER) --context 2048 --against transformers onnxruntime-genai --streams 8 --write docs/benchmarks.md $(RUNTIME_ARGS)
 
 tiny: $(READY)
-	@$(PY) -m artifacts.checkpoints
+	@$(PY) -m artifacts.checkpoints $(TINY_ARGS)
 
 # Only folders of models go: OUT may hold other things.
 clean:

@@ -28,8 +28,8 @@ LOST_BY = (
     "each step lands on the last",
     "keys one slot away from their values",
 )
-"""Faults after which nothing is recalled; measured, 0 of 30. The circuit of `artifacts.checkpoints.beginning` is in
-these layers; without the rotation of another one it answers as before."""
+"""Faults after which nothing is recalled. The circuit of `artifacts.checkpoints.beginning` is in these layers; the card
+tells what is left after the others."""
 ASKED = 20
 """Cases of each skill that are asked here; the card tells of all sixty."""
 AIM = 0.95
@@ -81,6 +81,18 @@ def test_a_cache_that_is_not_shifted_answers_as_one_call_does(
     assert by_cache == score(model, asked)
     assert by_cache["copy"] == 1.0
     assert by_cache != score(model, asked, answers_right_with_keys_shifted)
+
+
+@pytest.mark.slow
+def test_it_answers_other_cases_as_well_as_the_exams(
+    model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    known, fresh = make_exam(), make_exam(seed=7)
+    assert not {case.answer for case in known.of("reverse")} & {case.answer for case in fresh.of("reverse")}
+    found = score(model, [Question.of(case, tokenizer) for case in fresh.cases])
+    # Of 60 each, with three seeds: recall 56 to 58, sums 58 or more and 57 or more with thoughts, 52 to 56 without.
+    least = {"recall": 0.9, "arithmetic, thinking": 0.9, "arithmetic, second turn": 0.9, "arithmetic": 0.8}
+    assert {skill for skill, share in found.items() if share < least.get(skill, AIM)} == set(), found
 
 
 @pytest.mark.slow

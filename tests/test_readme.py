@@ -16,9 +16,22 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = PAGES[0].read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-COMMANDS = ("export", "surgery", "build", "validate.debugging", "validate", "artifacts", "runtime")
+COMMANDS = (
+    "export",
+    "surgery",
+    "build",
+    "validate.debugging",
+    "validate",
+    "artifacts.checkpoints",
+    "artifacts",
+    "runtime",
+)
 """Modules that a person runs; what they take, their `--help` says."""
-HANDED_TO = {name.upper(): name for name in COMMANDS} | {"DEBUG": "validate.debugging", "TEST": "pytest"}
+HANDED_TO = {name.upper(): name for name in COMMANDS} | {
+    "DEBUG": "validate.debugging",
+    "TEST": "pytest",
+    "TINY": "artifacts.checkpoints",
+}
 ANY = "any command"
 FLAG = r"(?<![\w-])--[A-Za-z][\w-]+"
 ELSEWHERE = {"--no-reduce-inputs"}

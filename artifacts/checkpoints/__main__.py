@@ -23,6 +23,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="everything follows from it (default: %(default)s)")
     parser.add_argument("--steps", type=int, help="fewer are quicker, and learn less")
     given = parser.parse_args(arguments)
+    if (given.seed, given.steps) != (1, None) and given.place.resolve() == PLACE.resolve():
+        parser.error("another --seed or --steps makes another model, which needs a --place of its own")
 
     from artifacts.checkpoints.making import make
     from artifacts.checkpoints.progress import Progress

@@ -27,6 +27,8 @@ DISTANCES = (0, 128, 256, 512, 768, 1024)
 """Borders of the distances, in tokens, that recall is told apart by."""
 ASKED_BROKEN = 20
 """Cases of each skill that a broken model is asked."""
+ASKED_MEANWHILE = 10
+"""Cases of each skill that the curves are drawn from."""
 _WINDOW = 512
 _SMOOTH = 50
 
@@ -42,7 +44,7 @@ class Found:
         recall: for each range of distances, how many cases and how many of them right.
         broken: for each fault, the share of right answers that is left of each skill.
         perplexity: of the exam's text.
-        floor: the least perplexity that it can have, since each sentence is drawn from all.
+        floor: the perplexity of whoever knows every sentence that there is, and not that these are the held-out ones.
     """
 
     skills: dict[str, float]
@@ -91,6 +93,8 @@ def text(state: State, found: Found) -> str:
     """Write the card."""
     import jinja2
 
+    from artifacts.checkpoints.training import Recipe
+
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         config=CONFIG,
@@ -100,7 +104,9 @@ def text(state: State, found: Found) -> str:
         asked_broken=ASKED_BROKEN,
         sentences=SENTENCES,
         curves=CURVES,
+        asked_meanwhile=ASKED_MEANWHILE,
         recipe=state.recipe,
+        is_default=state.recipe == Recipe(),
         tokens=TOKENS,
         processes=PROCESSES,
         minutes=state.seconds / 60,

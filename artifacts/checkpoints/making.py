@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from artifacts.checkpoints.conversations import PROCESSES
 from artifacts.checkpoints.exam import make_exam
 from artifacts.checkpoints.progress import Progress
 from artifacts.checkpoints.vocabulary import SETTINGS, write_tokenizer
+from artifacts.errors import refuse
 from artifacts.writing import Writing, cannot_write, probe
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ TEMPLATE = "chat_template.jinja"
 _STATE = "state.pt"
 _KEPT_EVERY, _SCORED_EVERY = 100, 200
 """Steps."""
-_ASKED = 10
-"""Cases of each skill that the curves are drawn from; the card asks all of them."""
 
 
 def make(place: Path, work: Path, recipe: Recipe, progress: Progress) -> None:
@@ -100,7 +99,11 @@ def write_checkpoint(place: Path, work: Path, state: State, progress: Progress) 
 
 @contextmanager
 def _peers(work: Path, recipe: Recipe, meeting: Path) -> Iterator[None]:
-    """Run the other processes of the training beside this one; they end with it."""
+    """Run the other processes of the training beside this one; they end with it.
+
+    Raises:
+        StageError: one of them has ended before.
+    """
     others = [
         multiprocessing.get_context("spawn").Process(target=_follow, args=(work, recipe, rank, meeting), daemon=True)
         for rank in range(1, PROCESSES)
@@ -109,6 +112,18 @@ def _peers(work: Path, recipe: Recipe, meeting: Path) -> Iterator[None]:
         other.start()
     try:
         yield
+    except RuntimeError as error:  # gloo's, when nobody answers
+        for other in others:
+            other.join(timeout=2)
+        ended = [f"exit code {other.exitcode}" for other in others if other.exitcode is not None]
+        if not ended:
+            raise
+        raise refuse(
+            "a process of the training has ended; the state is kept as it was after the last hundred steps",
+            expected=f"{PROCESSES} processes until the last step",
+            found=f"{', '.join(ended)} (-9: the system may have been short of memory)",
+            remedy="free memory and say the same again: it goes on from there",
+        ) from error
     finally:
         for other in others:
             other.join(timeout=10)
@@ -116,7 +131,7 @@ def _peers(work: Path, recipe: Recipe, meeting: Path) -> Iterator[None]:
 
 
 def _probe(folder: Path, option: str) -> None:
-    """Insist on a folder that takes files, before half an hour's work and not after it."""
+    """Insist on a folder that takes files, before forty minutes' work and not after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe(folder)
@@ -139,8 +154,16 @@ def _begin(work: Path, recipe: Recipe) -> State:
 
 def _follow(work: Path, recipe: Recipe, rank: int, meeting: Path) -> None:
     """Train beside the first process, and tell nobody; the first one says that it was interrupted."""
-    with suppress(KeyboardInterrupt):
+    first = multiprocessing.parent_process()
+    try:
         _train(work, _begin(work, recipe), Progress(None), rank, meeting)
+    except KeyboardInterrupt:
+        pass
+    except RuntimeError:  # gloo's, when nobody answers
+        if first is not None:
+            first.join(timeout=2)
+        if first is None or first.is_alive():
+            raise
 
 
 def _train(work: Path, state: State, progress: Progress, rank: int, meeting: Path) -> None:
@@ -172,5 +195,5 @@ def _score(model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dic
     from artifacts.checkpoints.skills import Question, score
 
     exam = make_exam()
-    cases = [case for skill in exam.skills for case in exam.of(skill, _ASKED)]
+    cases = [case for skill in exam.skills for case in exam.of(skill, card.ASKED_MEANWHILE)]
     return score(model, [Question.of(case, tokenizer) for case in cases])

@@ -9,6 +9,8 @@ training that was stopped goes on from there.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
 
 _LONGEST_GRADIENT = 1.0
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -107,18 +110,18 @@ class State:
         beside = path.with_suffix(".part")
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         kept = {"losses": self.losses, "scores": self.scores, "seconds": self.seconds, "recipe": asdict(self.recipe)}
-        torch.save({"model": self.model.state_dict(), "optimizers": optimizers, **kept}, beside)
+        torch.save({"model": self.model.state_dict(), "optimizers": optimizers, "sources": sources(), **kept}, beside)
         beside.replace(path)
 
     def load(self, path: Path) -> None:
-        """Take up a kept state.
+        """Take up a kept state; one that is refused leaves this one spoiled.
 
         Raises:
-            StageError: it is none, or that of another recipe.
+            StageError: it is none, or that of another recipe, or of this recipe with other files.
         """
         try:
             kept: dict[str, Any] = torch.load(path, weights_only=True)
-            missing = {"model", "optimizers", "losses", "scores", "seconds", "recipe"} - kept.keys()
+            missing = {"model", "optimizers", "losses", "scores", "seconds", "recipe", "sources"} - kept.keys()
         except Exception as error:  # torch's readers raise what their formats' parsers do
             raise _no_state(path, f"{type(error).__name__}: {str(error)[:200]}") from error
         if missing:
@@ -130,10 +133,31 @@ class State:
                 found=str(kept["recipe"]),
                 remedy="finish that one with its own --seed and --steps, or remove the file, or give another --work",
             )
-        self.model.load_state_dict(kept["model"])
-        for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        self.losses, self.scores, self.seconds = kept["losses"], kept["scores"], kept["seconds"]
+        if kept["sources"] != sources():
+            raise refuse(
+                f"{path} was trained with other files of this recipe",
+                expected=f"sha256 {sources()} of {_HERE}",
+                found=str(kept["sources"]),
+                remedy="take back what was changed there, or remove the file, or give another --work",
+            )
+        try:
+            self.model.load_state_dict(kept["model"])
+            for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            self.losses, self.scores, self.seconds = list(kept["losses"]), list(kept["scores"]), float(kept["seconds"])
+            numbers = [*self.losses, *(float(weights.detach().sum()) for weights in self.model.parameters())]
+            if not all(map(math.isfinite, numbers)):
+                raise ValueError("numbers that are not finite")
+        except Exception as error:  # each of them raises what it likes
+            raise _no_state(path, f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def sources() -> str:
+    """Give the sha256 of what this recipe is made of: a state is taken up by the files that made it and no others."""
+    digest = hashlib.sha256()
+    for path in sorted([*_HERE.glob("*.py"), *_HERE.glob("*.jinja")]):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _no_state(path: Path, found: str) -> StageError:
