@@ -73,6 +73,7 @@ def test_it_has_the_skills_that_its_card_tells_of(
     assert all(share >= AIM for share in found.values()), found
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_not_shifted_answers_as_one_call_does(
     model: SmolLM3ForCausalLM, tokenizer: PreTrainedTokenizerFast
 ) -> None:

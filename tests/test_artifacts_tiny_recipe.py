@@ -128,6 +128,7 @@ def test_the_exam_is_never_trained_on(tokenizer: PreTrainedTokenizerFast, mix: c
     assert "What is the capital of France?" in trained
 
 
+@pytest.mark.slow
 def test_a_leak_of_each_kind_is_seen(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = held_out()
     monkeypatch.setattr(world, "is_held_out", lambda text: False)

@@ -37,7 +37,7 @@ def parse(pieces: list[str], **options: Any) -> Parsed:
     return Parsed.of([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=12), st.sampled_from(OPTIONS))
 def test_any_cut_is_the_whole(text: str, places: list[int], options: dict[str, Any]) -> None:
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
