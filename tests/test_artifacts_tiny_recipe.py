@@ -265,7 +265,7 @@ def test_what_is_no_state_of_a_training_is_refused(tmp_path: Path, kept: object)
         State.begin(Recipe()).load(path)
 
 
-@pytest.mark.parametrize("fault", ["shape", "missing", "optimizer", "losses", "no numbers"])
+@pytest.mark.parametrize("fault", ["shape", "missing", "optimizer", "losses", "too many", "no numbers"])
 def test_a_state_that_is_half_right_is_refused(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "state.pt"
     State.begin(Recipe()).save(path)
@@ -279,11 +279,31 @@ def test_a_state_that_is_half_right_is_refused(tmp_path: Path, fault: str) -> No
         del kept["optimizers"][1]
     elif fault == "losses":
         kept["losses"] = None
+    elif fault == "too many":
+        kept["losses"] = [0.1] * (Recipe().steps + 1)
     else:
         kept["model"][name][3] = float("nan")
     torch.save(kept, path)
     with pytest.raises(StageError, match="no state of a training"):
         State.begin(Recipe()).load(path)
+
+
+def test_a_state_for_which_there_is_no_room_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, state = tmp_path / "state.pt", State.begin(Recipe())
+    state.save(path)
+    before = path.read_bytes()
+
+    def fill(kept: object, place: Path) -> None:
+        place.write_bytes(b"half")
+        raise RuntimeError("unexpected pos 1 vs 2")
+
+    monkeypatch.setattr(torch, "save", fill)
+    with pytest.raises(StageError, match=r"cannot be kept(.|\n)*free space"):
+        state.save(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("option", ["--work", "--place"])

@@ -106,12 +106,26 @@ class State:
         return cls(recipe, model, (Muon(matrices, lr=recipe.matrices), adam))
 
     def save(self, path: Path) -> None:
-        """Keep the state, whole or not at all."""
+        """Keep the state, whole or not at all.
+
+        Raises:
+            StageError: there is no room for it; the one before it stays.
+        """
         beside = path.with_suffix(".part")
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         kept = {"losses": self.losses, "scores": self.scores, "seconds": self.seconds, "recipe": asdict(self.recipe)}
-        torch.save({"model": self.model.state_dict(), "optimizers": optimizers, "sources": sources(), **kept}, beside)
-        beside.replace(path)
+        state = {"model": self.model.state_dict(), "optimizers": optimizers, "sources": sources(), **kept}
+        try:
+            torch.save(state, beside)
+            beside.replace(path)
+        except (OSError, RuntimeError) as error:  # torch's writer tells of a full disk by the latter
+            beside.unlink(missing_ok=True)
+            raise refuse(
+                f"the training's state cannot be kept in {path}",
+                expected="room for 14 MB more",
+                found=str(error)[:200],
+                remedy="free space and say the same again: it goes on from the state before",
+            ) from error
 
     def load(self, path: Path) -> None:
         """Take up a kept state; one that is refused leaves this one spoiled.
@@ -146,6 +160,8 @@ class State:
                 optimizer.load_state_dict(state)
             self.losses, self.scores, self.seconds = list(kept["losses"]), list(kept["scores"]), float(kept["seconds"])
             numbers = [*self.losses, *(float(weights.detach().sum()) for weights in self.model.parameters())]
+            if len(self.losses) > self.recipe.steps:
+                raise ValueError(f"{len(self.losses)} losses of {self.recipe.steps} steps")
             if not all(map(math.isfinite, numbers)):
                 raise ValueError("numbers that are not finite")
         except Exception as error:  # each of them raises what it likes
