@@ -186,6 +186,17 @@ def test_an_exam_that_the_tokenizer_cannot_ask_is_refused(tmp_path: Path, lost: 
         paper(tmp_path, config, Reader(tmp_path, config), None)
 
 
+@pytest.mark.parametrize("template", ["{% if %}", "{{ raise_exception('no') }}"])
+def test_an_exam_that_the_template_cannot_ask_is_refused(tmp_path: Path, template: str) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((CHAT / name).read_bytes())
+    (tmp_path / "chat_template.jinja").write_text(template)
+    Exam((Case("copy", ({"role": "user", "content": "Copy 1"},), "1"),), "A key.").write(tmp_path / EXAM)
+    config = replace(CONFIG, vocab_size=512)
+    with pytest.raises(StageError, match=r"a chat template that cannot ask it(.|\n)*Template"):
+        paper(tmp_path, config, Reader(tmp_path, config), None)
+
+
 def test_texts_that_cannot_be_measured_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xff\xfe\xfa")
     (tmp_path / "text").write_text("some text")

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from artifacts.config import ModelConfig
 from artifacts.errors import refuse
 from artifacts.exam import Case, Exam
@@ -110,7 +112,15 @@ def _questions(exam: Exam, reader: Reader, config: ModelConfig) -> tuple[Questio
             remedy="export a checkpoint that is whole, or one without exam.json",
         )
     chosen = [case for skill in exam.skills for case in exam.of(skill, ASKED)]
-    questions = tuple(_spelled(case, reader) for case in chosen)
+    try:
+        questions = tuple(_spelled(case, reader) for case in chosen)
+    except jinja2.TemplateError as error:
+        raise refuse(
+            "this model has an exam and a chat template that cannot ask it",
+            expected="a template that renders every case",
+            found=f"{type(error).__name__}: {error}",
+            remedy="export a checkpoint that is whole, or one without exam.json",
+        ) from error
     longest = max(len(question.prompt) + len(question.answer) for question in questions)
     if longest > config.max_positions:
         raise refuse(
